@@ -147,7 +147,7 @@ pub fn is_in_ranges<S: AsRef<str>>(
 /// Parses the compact form of a set run by run: group, replicas, indexes.
 fn each_run<S: AsRef<str>>(
     ranges: &[S],
-    mut see: impl FnMut(&str, RangeInclusive<i32>, RangeInclusive<i32>),
+    mut visit: impl FnMut(&str, RangeInclusive<i32>, RangeInclusive<i32>),
 ) -> Result<(), InvalidMemberRange> {
     for text in ranges {
         let text = text.as_ref();
@@ -165,7 +165,7 @@ fn each_run<S: AsRef<str>>(
         }
         for replicas in &replicas {
             for indexes in &indexes {
-                see(group, replicas.clone(), indexes.clone());
+                visit(group, replicas.clone(), indexes.clone());
             }
         }
     }

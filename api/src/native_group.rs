@@ -42,8 +42,8 @@ pub enum PodField {
 
 impl PodField {
     /// The state that the answer to a dry run of [`probe`] shows.
-    pub fn read(answer: &Pod) -> Self {
-        let spec = answer.spec.as_ref();
+    pub fn read(stored: &Pod) -> Self {
+        let spec = stored.spec.as_ref();
         match spec.and_then(|s| s.scheduling_group.as_ref()) {
             Some(_) => Self::Kept,
             None => Self::Dropped,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// The text is no restart tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownTier;
+pub struct InvalidTier;
 
 crate::worded! {
     /// Restart tier of a pod, stored in an annotation of the pod.
@@ -67,11 +67,11 @@ impl fmt::Display for Tier {
 }
 
 impl FromStr for Tier {
-    type Err = UnknownTier;
+    type Err = InvalidTier;
 
-    fn from_str(text: &str) -> Result<Self, UnknownTier> {
+    fn from_str(text: &str) -> Result<Self, InvalidTier> {
         let tier = Self::ALL.into_iter().find(|t| t.as_str() == text);
-        tier.ok_or(UnknownTier)
+        tier.ok_or(InvalidTier)
     }
 }
 
@@ -89,6 +89,6 @@ mod tests {
             words,
             ["supervised", "restart-all", "restart-rules", "plain"]
         );
-        assert_eq!("other".parse::<Tier>(), Err(UnknownTier));
+        assert_eq!("other".parse::<Tier>(), Err(InvalidTier));
     }
 }

@@ -151,8 +151,8 @@ impl TrainingWorkloadSpec {
     /// ignored.
     pub fn completed(&self, status: &TrainingWorkloadStatus) -> BTreeSet<Member> {
         let of = |group: &Group| {
-            let mut known = status.groups.iter();
-            let ranges = known
+            let mut groups = status.groups.iter();
+            let ranges = groups
                 .find(|s| s.name == group.name)
                 .map_or("", |s| &s.completed_indexes);
             let (name, size, members) = (

@@ -16,7 +16,7 @@ use crate::health::{Part, Readiness};
 use crate::metrics::Metrics;
 use crate::orders::Orders;
 use crate::publish::{News, Publisher};
-use crate::reconcile::{Known, RETRY, Reconciler, StepError};
+use crate::reconcile::{RETRY, Reconciler, ReconcilerState, StepError};
 use crate::runtime::{Runtime, in_time};
 use crate::store::Store;
 use crate::supervisors::Supervisors;
@@ -52,32 +52,32 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             }
             sleep(RETRY).await;
         };
-        let (publisher, found) = Publisher::open(self.client.clone(), &self.node).await;
-        let told = NodeAgentStatus {
+        let (publisher, published) = Publisher::open(self.client.clone(), &self.node).await;
+        let initial = NodeAgentStatus {
             agent_version: lockstep_version::VERSION.into(),
             runtime: runtime_version,
             capabilities: Vec::new(),
-            ..found.clone()
+            ..published.clone()
         };
-        let found_records = load_records(&self.store, &self.node).await;
+        let stored_records = load_records(&self.store, &self.node).await;
         // Without records, the agent cannot match running containers to attempts before its first
         // listing.
-        let remembers = found_records.is_some();
-        let records = found_records.unwrap_or_else(|| Records::from_published(&found));
+        let remembers = stored_records.is_some();
+        let records = stored_records.unwrap_or_else(|| Records::from_published(&published));
         info!(
             node = self.node,
-            runtime = told.runtime,
+            runtime = initial.runtime,
             known = records.pods.len(),
             "agent started"
         );
-        let wanted = watch::Sender::new(News {
-            status: found,
+        let desired = watch::Sender::new(News {
+            status: published,
             ..News::default()
         });
         let readiness = self.readiness.clone();
-        let publish = publisher.run(wanted.subscribe(), self.debounce, &readiness);
-        let (runtime, reconciler) = self.reconciler(records, wanted);
-        if !reconciler.publish(told, remembers, Duration::ZERO) {
+        let publish = publisher.run(desired.subscribe(), self.debounce, &readiness);
+        let (runtime, reconciler) = self.reconciler(records, desired);
+        if !reconciler.publish(initial, remembers, Duration::ZERO) {
             readiness.done(Part::Object);
         }
         let work = work(runtime, reconciler);
@@ -90,7 +90,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
     pub(crate) fn reconciler(
         self,
         records: Records,
-        wanted: watch::Sender<News>,
+        desired: watch::Sender<News>,
     ) -> (R, Reconciler<S, V>) {
         let reconciler = Reconciler {
             node: self.node,
@@ -101,8 +101,8 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             now: self.now,
             metrics: self.metrics,
             readiness: self.readiness,
-            wanted,
-            known: Known::new(records),
+            desired,
+            state: ReconcilerState::new(records),
         };
         (self.runtime, reconciler)
     }

@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// overloaded.
 const LONGEST_FOR_BUSY: Duration = Duration::from_secs(30);
 /// Longest accepted Retry-After. A proxy that requests an hour would silence a ready node.
-const LONGEST_ASKED: Duration = Duration::from_mins(1);
+const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// Wraps a client so that it fails with [`ComeBack`] if a response has a Retry-After header, which
 /// kube drops.
@@ -27,7 +27,7 @@ pub(crate) fn with_retry_after(client: Client) -> Client {
         async move {
             let response = client.send(request).await?;
             match ComeBack::read(&response) {
-                Some(asked) => Err(BoxError::from(asked)),
+                Some(come_back) => Err(BoxError::from(come_back)),
                 None => Ok(response),
             }
         }
@@ -56,21 +56,21 @@ impl Backoff {
         self.wait = FIRST;
     }
 
-    /// The wait after one more failure: 50 % to 100 % of the current wait, plus `asked` from the
-    /// server. The limit is lower unless the server is `busy`. If `asked` exceeds a minute, 30 s to
-    /// 60 s replace it.
-    pub(crate) fn next(&mut self, asked: Duration, busy: bool) -> Duration {
+    /// The wait after one more failure: 50 % to 100 % of the current wait, plus `retry_after` from
+    /// the server. The limit is lower unless the server is `busy`. If `retry_after` exceeds a
+    /// minute, 30 s to 60 s replace it.
+    pub(crate) fn next(&mut self, retry_after: Duration, busy: bool) -> Duration {
         let longest = if busy { LONGEST_FOR_BUSY } else { LONGEST };
         let whole = self.wait.min(longest);
         // The waits of an outage must not exceed their limit when the server returns and is busy.
         self.wait = (self.wait * 2).min(longest);
         let share = 0.5 + self.random.f64() / 2.0;
-        let asked = if asked > LONGEST_ASKED {
-            LONGEST_ASKED.mul_f64(share)
+        let retry_after = if retry_after > LONGEST_RETRY_AFTER {
+            LONGEST_RETRY_AFTER.mul_f64(share)
         } else {
-            asked
+            retry_after
         };
-        asked + whole.mul_f64(share)
+        retry_after + whole.mul_f64(share)
     }
 }
 

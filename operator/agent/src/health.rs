@@ -46,10 +46,10 @@ impl fmt::Display for Part {
 /// Readiness of the agent, shared by clones. All parts start as pending. The manager relies only on
 /// ready agents.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<Mutex<Known>>);
+pub struct Readiness(Arc<Mutex<ReadinessState>>);
 
 #[derive(Debug)]
-struct Known {
+struct ReadinessState {
     pending: BTreeMap<Part, String>,
     /// Why supervisors are unreachable. The agent is ready without them.
     without_supervisors: Option<String>,
@@ -64,7 +64,7 @@ impl Default for Readiness {
         let pending = Part::ALL
             .into_iter()
             .map(|part| (part, "not yet".to_owned()));
-        Self(Arc::new(Mutex::new(Known {
+        Self(Arc::new(Mutex::new(ReadinessState {
             pending: pending.collect(),
             without_supervisors: None,
             without_orders: None,
@@ -75,27 +75,27 @@ impl Default for Readiness {
 
 impl Readiness {
     pub fn done(&self, part: Part) {
-        self.known().pending.remove(&part);
+        self.lock().pending.remove(&part);
     }
 
     pub fn waits_for(&self, part: Part, why: &impl fmt::Display) {
-        self.known().pending.insert(part, why.to_string());
+        self.lock().pending.insert(part, why.to_string());
     }
 
     /// Updates the reason of a pending part. A ready part stays ready.
     pub fn still_waits_for(&self, part: Part, why: &impl fmt::Display) {
-        if let Some(known) = self.known().pending.get_mut(&part) {
-            *known = why.to_string();
+        if let Some(reason) = self.lock().pending.get_mut(&part) {
+            *reason = why.to_string();
         }
     }
 
     /// Sets why supervisors are unreachable; `None` if they are reachable. Returns true on a
     /// change.
     pub fn without_supervisors(&self, why: Option<&str>) -> bool {
-        let mut known = self.known();
-        let news = known.without_supervisors.as_deref() != why;
+        let mut state = self.lock();
+        let news = state.without_supervisors.as_deref() != why;
         if news {
-            known.without_supervisors = why.map(str::to_owned);
+            state.without_supervisors = why.map(str::to_owned);
         }
         news
     }
@@ -107,46 +107,46 @@ impl Readiness {
         reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
     )]
     pub fn lacks_orders(&self, why: &impl fmt::Display, refused: bool) {
-        let mut known = self.known();
+        let mut state = self.lock();
         let why = why.to_string();
         if refused {
-            let since = *known.refused_since.get_or_insert_with(Instant::now);
+            let since = *state.refused_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= REFUSED_FOR {
-                known.pending.insert(Part::Orders, why.clone());
+                state.pending.insert(Part::Orders, why.clone());
             }
         } else {
-            known.refused_since = None;
+            state.refused_since = None;
         }
-        known.without_orders = Some(why);
+        state.without_orders = Some(why);
     }
 
     /// The watch of restart orders works. `listed`: the agent has a list of all orders.
     pub fn has_orders(&self, listed: bool) {
-        let mut known = self.known();
-        (known.without_orders, known.refused_since) = (None, None);
+        let mut state = self.lock();
+        (state.without_orders, state.refused_since) = (None, None);
         if listed {
-            known.pending.remove(&Part::Orders);
+            state.pending.remove(&Part::Orders);
         }
     }
 
     pub fn remarks(&self) -> String {
-        let known = self.known();
-        let supervisors = known.without_supervisors.iter();
-        let orders = known.without_orders.iter();
+        let state = self.lock();
+        let supervisors = state.without_supervisors.iter();
+        let orders = state.without_orders.iter();
         supervisors
             .map(|why| format!("without supervisors: {why}\n"))
             .chain(orders.map(|why| format!("without new restart orders: {why}\n")))
             .collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, ReadinessState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists the pending parts, one per line; `None` if all are ready.
     pub fn pending(&self) -> Option<String> {
-        let known = self.known();
-        let lines: Vec<String> = known
+        let state = self.lock();
+        let lines: Vec<String> = state
             .pending
             .iter()
             .map(|(part, why)| format!("waiting for {part}: {why}\n"))
@@ -154,7 +154,7 @@ impl Readiness {
         (!lines.is_empty()).then(|| lines.concat())
     }
 
-    pub fn answer(&self) -> Result<String, String> {
+    pub fn report(&self) -> Result<String, String> {
         match self.pending() {
             None => Ok(format!("ok\n{}", self.remarks())),
             Some(pending) => Err(format!("{pending}{}", self.remarks())),

@@ -69,8 +69,8 @@ async fn serve(args: AgentArgs) -> Result<()> {
     let listener = listen("health", args.health_address)
         .await
         .context("--health-address")?;
-    let asked = readiness.clone();
-    tasks.spawn(serve_health(listener, move || asked.answer()));
+    let probed = readiness.clone();
+    tasks.spawn(serve_health(listener, move || probed.report()));
     let listener = listen("metrics", args.metrics_address)
         .await
         .context("--metrics-address")?;

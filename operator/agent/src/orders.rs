@@ -15,7 +15,7 @@ use kube::runtime::watcher::{Config, Error, Event};
 use kube::{Api, Client};
 use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::{RestartOrder, RestartOrderSpec};
-use lockstep_common::api_server::asked_wait;
+use lockstep_common::api_server::retry_after;
 use lockstep_common::watch::{WatchHandler, requested_wait, status_of, watch};
 use lockstep_node::{NamespacedOrders, NodePod};
 use tokio::sync::watch as channel;
@@ -51,7 +51,7 @@ pub struct Orders {
     /// By the key of the order and the name of the node.
     pods: BTreeMap<Key, BTreeMap<String, BTreeSet<Pod>>>,
     /// True after the first listing of a node's pods.
-    knows_pods: bool,
+    has_pods: bool,
 }
 
 /// All that is kept of an order without pods on the nodes.
@@ -169,12 +169,12 @@ impl Orders {
                 supervised: pod.supervised,
             });
         }
-        let mut changed = !std::mem::replace(&mut self.knows_pods, true);
-        let known = self
+        let mut changed = !std::mem::replace(&mut self.has_pods, true);
+        let previous = self
             .pods
             .iter()
             .filter(|(_, nodes)| nodes.contains_key(node));
-        let mut keys: BTreeSet<Key> = known.map(|(key, _)| key.clone()).collect();
+        let mut keys: BTreeSet<Key> = previous.map(|(key, _)| key.clone()).collect();
         keys.extend(by_key.keys().cloned());
         for key in keys {
             let now = by_key.remove(&key);
@@ -216,9 +216,10 @@ impl Orders {
     pub fn put(&mut self, order: RestartOrder) -> bool {
         let key = key(&order);
         let digest = Digest::of(&order);
-        let known = self.digests.get(&key);
+        let stored = self.digests.get(&key);
         // The response to a request can be newer than the next event.
-        if known.is_some_and(|known| known.uid == digest.uid && known.version > digest.version) {
+        if stored.is_some_and(|stored| stored.uid == digest.uid && stored.version > digest.version)
+        {
             return false;
         }
         self.digests.insert(key.clone(), digest);
@@ -270,7 +271,7 @@ pub async fn follow(
     let client = with_retry_after(client);
     let mut changes = orders.subscribe();
     // Without the runtime, the orders follow without its pods.
-    let _ = timeout(FIRST_LISTING, changes.wait_for(|o| o.knows_pods)).await;
+    let _ = timeout(FIRST_LISTING, changes.wait_for(|o| o.has_pods)).await;
     let watching = watch_orders(&client, node, &orders, readiness);
     let requesting = request_bodies(&client, node, &orders);
     match select(std::pin::pin!(watching), std::pin::pin!(requesting)).await {
@@ -334,8 +335,8 @@ impl WatchHandler<RestartOrder> for OrderHandler<'_> {
             self.backoff.reset();
         }
         self.readiness.lacks_orders(error, is_refused(error));
-        let asked = requested_wait(error);
-        self.backoff.next(asked, !asked.is_zero())
+        let retry_after = requested_wait(error);
+        self.backoff.next(retry_after, !retry_after.is_zero())
     }
 
     fn recovered(&mut self) {
@@ -376,12 +377,12 @@ async fn request_bodies(
             backoff.reset();
             continue;
         }
-        let mut asked = Duration::ZERO;
+        let mut wait = Duration::ZERO;
         if let Err(error) = result {
             warn!(node, %error, "cannot read a restart order, retrying");
-            asked = asked_wait(&error);
+            wait = retry_after(&error);
         }
-        sleep(backoff.next(asked, !asked.is_zero())).await;
+        sleep(backoff.next(wait, !wait.is_zero())).await;
     }
 }
 

@@ -15,7 +15,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use lockstep_api::node_agent::NodeAgentSpec;
 use lockstep_api::{NodeAgent, NodeAgentStatus};
-use lockstep_common::api_server::{ComeBack, asked_wait};
+use lockstep_common::api_server::{ComeBack, retry_after};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const BURST: u32 = 10;
 const ONE_WRITE: Duration = Duration::from_secs(1);
 /// Interval of reads while nothing changes, in case the object was deleted.
-const LOOK: Duration = Duration::from_mins(1);
+const CHECK_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Error)]
 pub(crate) enum PublishError {
@@ -62,16 +62,16 @@ impl PublishError {
             Self::Deadline => true,
             Self::Api(error @ kube::Error::Api(status)) => {
                 matches!(status.code, 429 | 504)
-                    || status.code == 503 && !asked_wait(error).is_zero()
+                    || status.code == 503 && !retry_after(error).is_zero()
             }
             Self::Api(error) => ComeBack::of(error).is_some(),
             Self::EarlierNode | Self::NoUid => false,
         }
     }
 
-    fn asked(&self) -> Duration {
+    fn retry_after_of(&self) -> Duration {
         match self {
-            Self::Api(error) => asked_wait(error),
+            Self::Api(error) => retry_after(error),
             Self::Deadline | Self::EarlierNode | Self::NoUid => Duration::ZERO,
         }
     }
@@ -140,18 +140,22 @@ impl Publisher {
     }
 
     async fn wait_after(&mut self, error: &PublishError) {
-        sleep(self.backoff.next(error.asked(), error.is_overload())).await;
+        sleep(
+            self.backoff
+                .next(error.retry_after_of(), error.is_overload()),
+        )
+        .await;
     }
 
     async fn read(&mut self) -> Result<NodeAgentStatus, PublishError> {
-        let found = in_time(self.api.get_opt(&self.node)).await?;
-        if let Some(object) = &found
+        let stored = in_time(self.api.get_opt(&self.node)).await?;
+        if let Some(object) = &stored
             && object.metadata.resource_version == self.resource_version
         {
             return Ok(object.status.clone().unwrap_or_default());
         }
         let owner = self.owner().await?;
-        let object = if let Some(object) = found {
+        let object = if let Some(object) = stored {
             if object
                 .metadata
                 .owner_references
@@ -206,15 +210,15 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns when `wanted` has changed, or when the object's status differs from `wanted`.
-    async fn news(&mut self, wanted: &mut watch::Receiver<News>) {
+    /// Returns when `desired` has changed, or when the object's status differs from `desired`.
+    async fn news(&mut self, desired: &mut watch::Receiver<News>) {
         loop {
-            match timeout(LOOK, wanted.changed()).await {
+            match timeout(CHECK_EVERY, desired.changed()).await {
                 Ok(Ok(())) => return,
                 // The agent is being dropped.
                 Ok(Err(_)) => std::future::pending::<()>().await,
                 Err(_) => match self.read().await {
-                    Ok(found) if found == wanted.borrow().status => {}
+                    Ok(found) if found == desired.borrow().status => {}
                     Ok(_) => return,
                     Err(error) => cannot_read(&self.node, &error),
                 },
@@ -224,17 +228,17 @@ impl Publisher {
 
     /// Collects changes for one write. Waits for `debounce`, for the rate limit, and for this
     /// node's slot. A hurried change skips the slot.
-    async fn gather(&mut self, wanted: &mut watch::Receiver<News>, debounce: Duration) {
+    async fn gather(&mut self, desired: &mut watch::Receiver<News>, debounce: Duration) {
         let begun = Instant::now();
         let earliest = (begun + debounce).max(self.bucket.next(begun));
         loop {
             let due = {
-                let news = wanted.borrow_and_update();
+                let news = desired.borrow_and_update();
                 let may_wait = news.hurries == self.hurries;
                 let turn = may_wait.then(|| begun + news.slot);
                 earliest.max(turn.unwrap_or(begun))
             };
-            match timeout_at(due, wanted.changed()).await {
+            match timeout_at(due, desired.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => std::future::pending::<()>().await,
                 Err(_) => return,
@@ -242,28 +246,28 @@ impl Publisher {
         }
     }
 
-    /// Writes each status in `wanted`, one write at a time, and skips superseded statuses. Retries
+    /// Writes each status in `desired`, one write at a time, and skips superseded statuses. Retries
     /// forever. The agent becomes ready after the first write: without known capabilities, pods
     /// that the manager creates get no supervisor.
     pub(crate) async fn run(
         mut self,
-        mut wanted: watch::Receiver<News>,
+        mut desired: watch::Receiver<News>,
         debounce: Duration,
         readiness: &Readiness,
     ) -> Infallible {
         loop {
-            self.news(&mut wanted).await;
-            self.gather(&mut wanted, debounce).await;
+            self.news(&mut desired).await;
+            self.gather(&mut desired, debounce).await;
             self.bucket.take(Instant::now());
             loop {
                 let News {
                     status, hurries, ..
-                } = wanted.borrow_and_update().clone();
+                } = desired.borrow_and_update().clone();
                 self.hurries = hurries;
                 let Err(error) = self.write(&status).await else {
                     break;
                 };
-                if self.is_there(&status, &error).await {
+                if self.is_stored(&status, &error).await {
                     break;
                 }
                 let cause = error.source().map(|cause| format!(": {cause}"));
@@ -278,7 +282,7 @@ impl Publisher {
 
     /// True if the object already has the wanted status: the response to an earlier write may be
     /// lost.
-    async fn is_there(&mut self, status: &NodeAgentStatus, error: &PublishError) -> bool {
+    async fn is_stored(&mut self, status: &NodeAgentStatus, error: &PublishError) -> bool {
         let node = self.node.clone();
         if !error.is_about_another_version() {
             warn!(

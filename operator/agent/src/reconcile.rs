@@ -55,11 +55,11 @@ pub(crate) struct Reconciler<S, V> {
     pub now: Now,
     pub metrics: Metrics,
     pub readiness: Readiness,
-    pub wanted: watch::Sender<News>,
-    pub known: Known,
+    pub desired: watch::Sender<News>,
+    pub state: ReconcilerState,
 }
 
-pub(crate) struct Known {
+pub(crate) struct ReconcilerState {
     records: Records,
     /// Members' pods of the last listing; `None` before the first.
     pods: Option<Vec<NodePod>>,
@@ -68,10 +68,10 @@ pub(crate) struct Known {
     /// Error of the last turn. Each cause is logged once.
     failure: Option<String>,
     /// Time of the next decision without a change.
-    look_at: Option<Instant>,
+    decide_at: Option<Instant>,
 }
 
-impl Known {
+impl ReconcilerState {
     pub fn new(records: Records) -> Self {
         Self {
             records,
@@ -79,7 +79,7 @@ impl Known {
             stops: Stops::new(RETRY),
             stop_failed: false,
             failure: None,
-            look_at: None,
+            decide_at: None,
         }
     }
 }
@@ -88,31 +88,34 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
     /// Returns when an order, a stop, a supervisor or the timer requires a decision. After a drop,
     /// the caller must decide anyway.
     pub async fn changed(&mut self) {
-        let look_at = self.known.look_at;
+        let decide_at = self.state.decide_at;
         tokio::select! {
             biased;
             changed = self.orders_changed.changed() => if changed.is_err() {
                 // The process is ending.
                 std::future::pending::<()>().await;
             },
-            stopped = self.known.stops.next() => self.stopped(&stopped),
+            stopped = self.state.stops.next() => self.stopped(&stopped),
             () = self.supervisors.changed() => {}
-            () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {}
+            () = sleep_until(decide_at.unwrap_or_else(Instant::now)), if decide_at.is_some() => {}
         }
     }
 
     /// Waits for a response of the runtime. After 50 ms, each change causes a decision on the last
     /// listing, so a hung runtime delays only decisions that need it.
-    pub async fn meanwhile<T>(&mut self, answer: impl Future<Output = T>) -> Result<T, StoreError> {
-        let mut answer = pin!(answer);
-        if let Ok(answer) = timeout(SOON, &mut answer).await {
-            return Ok(answer);
+    pub async fn meanwhile<T>(
+        &mut self,
+        response: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        let mut response = pin!(response);
+        if let Ok(response) = timeout(SOON, &mut response).await {
+            return Ok(response);
         }
         loop {
             self.follow(false).await?;
             tokio::select! {
                 biased;
-                answer = &mut answer => return Ok(answer),
+                response = &mut response => return Ok(response),
                 () = self.changed() => {}
             }
         }
@@ -126,21 +129,21 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
             .collect();
         self.orders
             .send_if_modified(|orders| orders.set_pods(&self.node, &pods));
-        self.known.pods = Some(pods);
+        self.state.pods = Some(pods);
     }
 
     /// Decides on the last listing, if there is one. `listed`: the listing is new. Without a new
     /// listing, the agent still pauses and releases supervisors, because peers of the members wait
     /// for them. Returns the containers to stop; none unless `listed`.
     pub async fn follow(&mut self, listed: bool) -> Result<Vec<Stop>, StoreError> {
-        self.known.look_at = None;
-        let Some(pods) = &mut self.known.pods else {
+        self.state.decide_at = None;
+        let Some(pods) = &mut self.state.pods else {
             return Ok(Vec::new());
         };
         if listed {
-            self.supervisors.look(pods);
+            self.supervisors.observe(pods);
         } else {
-            self.supervisors.look_again(pods);
+            self.supervisors.observe_again(pods);
         }
         let plan = {
             let all = self.orders_changed.borrow_and_update();
@@ -150,15 +153,15 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
             for pod in pods.iter_mut() {
                 pod.awaits_order = all.is_awaited(pod);
             }
-            let told = self.wanted.borrow();
+            let desired = self.desired.borrow();
             decide(
                 &NodeView {
                     node: &self.node,
                     orders,
                     pods,
                     listed,
-                    records: &self.known.records,
-                    published: &told.status,
+                    records: &self.state.records,
+                    published: &desired.status,
                 },
                 (self.now)(),
             )
@@ -171,36 +174,36 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
     pub async fn carry_out(&mut self, plan: NodePlan) -> Result<Vec<Stop>, StoreError> {
         if let Some(new) = plan.records {
             self.store.save(&new).await?;
-            self.known.records = new;
+            self.state.records = new;
         }
         self.readiness.done(Part::Records);
         let send_again = self.supervisors.send(&plan.messages);
         let status = plan
             .status
-            .unwrap_or_else(|| self.wanted.borrow().status.clone());
+            .unwrap_or_else(|| self.desired.borrow().status.clone());
         self.publish(status, true, plan.slot);
         let wakes = plan.wake_after.into_iter().chain(send_again);
-        self.look_again_by(wakes.min().map(|wait| Instant::now() + wait));
+        self.decide_by(wakes.min().map(|wait| Instant::now() + wait));
         Ok(plan.stop)
     }
 
-    fn look_again_by(&mut self, at: Option<Instant>) {
-        self.known.look_at = self.known.look_at.into_iter().chain(at).min();
+    fn decide_by(&mut self, at: Option<Instant>) {
+        self.state.decide_at = self.state.decide_at.into_iter().chain(at).min();
     }
 
     /// Stops these containers concurrently, except those whose stop is in flight or recent.
     pub fn stop(
         &mut self,
-        wanted: &[Stop],
+        requested: &[Stop],
         stop: impl Fn(&str) -> BoxFuture<'static, Result<(), RuntimeError>>,
     ) {
         let now = Instant::now();
         for Stop {
             pod_uid,
             container_id,
-        } in wanted
+        } in requested
         {
-            if self.known.stops.is_due(container_id, now) {
+            if self.state.stops.is_due(container_id, now) {
                 info!(
                     node = self.node,
                     pod = pod_uid,
@@ -208,12 +211,12 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
                     "stopping a member for its restart"
                 );
                 let stop = in_time("stop", stop(container_id));
-                self.known.stops.start(container_id, stop);
+                self.state.stops.start(container_id, stop);
             }
         }
-        let ids: Vec<&str> = wanted.iter().map(|s| s.container_id.as_str()).collect();
-        let again = self.known.stops.keep_only(&ids);
-        self.look_again_by(again);
+        let ids: Vec<&str> = requested.iter().map(|s| s.container_id.as_str()).collect();
+        let again = self.state.stops.keep_only(&ids);
+        self.decide_by(again);
     }
 
     /// Publishes a status with the agent's capabilities. `remembers`: the agent knows the
@@ -221,8 +224,8 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
     /// to stop members. `slot`: longest delay of the write. Returns true if the status differs.
     pub fn publish(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) -> bool {
         let status = self.able(status, remembers);
-        self.wanted
-            .send_if_modified(|told| told.update(status, slot))
+        self.desired
+            .send_if_modified(|news| news.update(status, slot))
     }
 
     fn able(&self, status: NodeAgentStatus, remembers: bool) -> NodeAgentStatus {
@@ -252,10 +255,10 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
     /// Logs each cause of failure once.
     pub fn ended(&mut self, turn: Result<(), StepError>) {
         let Err(error) = turn else {
-            self.known.failure = None;
+            self.state.failure = None;
             return;
         };
-        self.known.look_at = Some(Instant::now() + RETRY);
+        self.state.decide_at = Some(Instant::now() + RETRY);
         self.metrics.failed_steps.inc();
         let text = error.to_string();
         let part = match error {
@@ -263,34 +266,34 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
             StepError::Store(_) => Part::Records,
         };
         self.readiness.waits_for(part, &error);
-        if self.known.failure.as_ref() != Some(&text) {
+        if self.state.failure.as_ref() != Some(&text) {
             warn!(
                 node = self.node,
                 error = &error as &dyn std::error::Error,
                 "step failed, retrying"
             );
-            self.known.failure = Some(text);
+            self.state.failure = Some(text);
         }
     }
 
     /// The runtime answers again after a failure. Publishes its version.
     pub fn works_again(&mut self, runtime: String) {
         info!(node = self.node, runtime, "working again");
-        self.wanted.send_if_modified(|told| {
+        self.desired.send_if_modified(|news| {
             let status = NodeAgentStatus {
                 runtime,
-                ..told.status.clone()
+                ..news.status.clone()
             };
-            told.update(status, Duration::ZERO)
+            news.update(status, Duration::ZERO)
         });
     }
 
     pub fn stop_failed(&mut self) -> bool {
-        std::mem::take(&mut self.known.stop_failed)
+        std::mem::take(&mut self.state.stop_failed)
     }
 
     fn stopped(&mut self, stopped: &Stopped) {
-        self.known.stop_failed |= stopped.result.is_err();
+        self.state.stop_failed |= stopped.result.is_err();
         self.metrics.stopped(stopped.result.is_ok());
         if let Err(error) = &stopped.result {
             warn!(node = self.node, container = stopped.container_id, %error, "cannot stop a member, retrying");

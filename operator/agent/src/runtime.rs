@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lockstep_node::{NodePod, SeenContainer};
+use lockstep_node::{NodePod, ObservedContainer};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -34,7 +34,7 @@ pub struct Sandbox {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// Started containers of the pod, by name.
-    pub containers: BTreeMap<String, Vec<SeenContainer>>,
+    pub containers: BTreeMap<String, Vec<ObservedContainer>>,
 }
 
 impl Sandbox {
@@ -62,9 +62,9 @@ pub enum RuntimeError {
 
 pub(crate) async fn in_time<T>(
     call: &'static str,
-    answer: impl Future<Output = Result<T, RuntimeError>>,
+    running: impl Future<Output = Result<T, RuntimeError>>,
 ) -> Result<T, RuntimeError> {
-    timeout(DEADLINE, answer)
+    timeout(DEADLINE, running)
         .await
         .map_err(|_| RuntimeError::Deadline { call })?
 }

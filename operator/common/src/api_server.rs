@@ -65,12 +65,12 @@ pub fn is_overload(status: StatusCode) -> bool {
 }
 
 /// Wait that the server requests before a retry; zero by default.
-pub fn asked_wait(error: &kube::Error) -> Duration {
+pub fn retry_after(error: &kube::Error) -> Duration {
     if let kube::Error::Api(status) = error {
         let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
         return Duration::from_secs(seconds.into());
     }
-    ComeBack::of(error).map_or(Duration::ZERO, |asked| asked.wait)
+    ComeBack::of(error).map_or(Duration::ZERO, |come_back| come_back.wait)
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
         let details = serde_json::from_value(serde_json::json!({"retryAfterSeconds": 3}));
         let status = Status::failure("m", "TooManyRequests").with_code(429);
         let error = kube::Error::Api(status.with_details(details.unwrap()).boxed());
-        assert_eq!(asked_wait(&error), Duration::from_secs(3));
+        assert_eq!(retry_after(&error), Duration::from_secs(3));
     }
 
     #[test]
@@ -123,8 +123,8 @@ mod tests {
         };
         let error = kube::Error::Service(asked.into());
         assert_eq!(ComeBack::of(&error), Some(asked));
-        assert_eq!(asked_wait(&error), Duration::from_secs(7));
+        assert_eq!(retry_after(&error), Duration::from_secs(7));
         let other = kube::Error::Service("connection reset".into());
-        assert_eq!(asked_wait(&other), Duration::ZERO);
+        assert_eq!(retry_after(&other), Duration::ZERO);
     }
 }

@@ -23,7 +23,7 @@ const UNACKNOWLEDGED: Duration = PROBE.saturating_mul(PROBES + 1);
 const SILENT: Duration = Duration::from_secs(30);
 /// How long the server may take to answer the ping, as in client-go. It exceeds the delay of an
 /// overloaded server. Otherwise, all agents would reconnect at once, with handshakes and lists.
-const UNANSWERED: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Connects like kube's client, with TCP keepalive probes. Concurrent requests use separate
 /// connections (HTTP/1.1).
@@ -72,7 +72,7 @@ pub fn connect_http2(config: Config) -> kube::Result<Client> {
         .pool_idle_timeout(None)
         .timer(TokioTimer::new())
         .http2_keep_alive_interval(SILENT)
-        .http2_keep_alive_timeout(UNANSWERED);
+        .http2_keep_alive_timeout(PING_TIMEOUT);
     over(connector, &builder, config)
 }
 

@@ -42,9 +42,9 @@ where
     serve(listener, routes).await;
 }
 
-fn readiness(said: Result<String, String>) -> (StatusCode, String) {
-    match said {
-        Ok(said) => (StatusCode::OK, said),
+fn readiness(report: Result<String, String>) -> (StatusCode, String) {
+    match report {
+        Ok(report) => (StatusCode::OK, report),
         Err(pending) => (StatusCode::SERVICE_UNAVAILABLE, pending),
     }
 }

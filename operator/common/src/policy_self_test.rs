@@ -13,35 +13,35 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Pause before the next test of a policy that is not in force. Applied policies and roles take
 /// effect after a moment.
 pub const RETRY: Duration = Duration::from_secs(5);
-/// Kind that the API server names in a refusal by a policy.
+/// Kind that the API server names in a denial by a policy.
 const BY_POLICY: &str = "ValidatingAdmissionPolicy";
 
-/// A self-test of an admission policy: the policy must refuse a dry-run create.
+/// A self-test of an admission policy: the policy must deny a dry-run create.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicySelfTest {
     /// Name of the policy. An installation may prefix it.
     pub policy: &'static str,
-    /// Words of the rule that the object violates. If the policy refuses the object by another
-    /// rule, it refuses the account of this process.
+    /// Words of the rule that the object violates. If the policy denies the object by another
+    /// rule, it denies the account of this process.
     pub rule: &'static str,
 }
 
 /// Why a self-test failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    /// The policy refuses the account of this process, so it refuses the process's writes too.
+    /// The policy denies the account of this process, so it denies the process's writes too.
     #[error("an admission policy refuses writes of this process: {0}")]
-    Refused(String),
+    Denied(String),
     /// The API server accepted the object.
     #[error("the policy {0} is not in force: apply config/policies")]
     NotInForce(&'static str),
-    /// No response, or another component refused the object.
+    /// No response, or another component rejected the object.
     #[error("the policy {0} could not be tested: {1}")]
     Unclear(&'static str, String),
 }
 
 impl PolicySelfTest {
-    /// Creates the object as a dry run. Ok if the policy refuses the object by its rule.
+    /// Creates the object as a dry run. Ok if the policy denies the object by its rule.
     pub async fn run<K>(&self, api: &Api<K>, object: &K) -> Result<(), PolicyError>
     where
         K: Clone + Debug + Serialize + DeserializeOwned,
@@ -52,7 +52,7 @@ impl PolicySelfTest {
         };
         match timeout(DEADLINE, api.create(&dry, object)).await {
             Ok(Ok(_)) => Err(PolicyError::NotInForce(self.policy)),
-            Ok(Err(Error::Api(status))) => self.judge(&status),
+            Ok(Err(Error::Api(status))) => self.classify(&status),
             Ok(Err(error)) => Err(PolicyError::Unclear(self.policy, error.to_string())),
             Err(_) => Err(PolicyError::Unclear(
                 self.policy,
@@ -61,7 +61,7 @@ impl PolicySelfTest {
         }
     }
 
-    fn judge(&self, status: &Status) -> Result<(), PolicyError> {
+    fn classify(&self, status: &Status) -> Result<(), PolicyError> {
         let message = &status.message;
         // Refusals by other policies of the cluster do not count.
         let by_policy =
@@ -69,7 +69,7 @@ impl PolicySelfTest {
         if by_policy && message.contains(self.rule) {
             Ok(())
         } else if by_policy {
-            Err(PolicyError::Refused(message.clone()))
+            Err(PolicyError::Denied(message.clone()))
         } else if status.is_already_exists() {
             // Admission runs before storage, so the policy admitted the object.
             Err(PolicyError::NotInForce(self.policy))
@@ -89,7 +89,7 @@ mod tests {
     };
 
     fn judged(code: u16, reason: &str, message: &str) -> Result<(), PolicyError> {
-        TEST.judge(&Status::failure(message, reason).with_code(code))
+        TEST.classify(&Status::failure(message, reason).with_code(code))
     }
 
     fn denied(words: &str) -> Result<(), PolicyError> {
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(by_rule, Ok(()));
         let by_another = denied("only agents write NodeAgents: sa lacks the right");
         assert!(
-            matches!(&by_another, Err(PolicyError::Refused(m)) if m.contains("sa lacks the right")),
+            matches!(&by_another, Err(PolicyError::Denied(m)) if m.contains("sa lacks the right")),
             "{by_another:?}"
         );
         let exists = judged(409, "AlreadyExists", "exists");

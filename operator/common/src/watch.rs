@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::api_server::asked_wait;
+use crate::api_server::retry_after;
 
 /// Pause between two lists.
 const BETWEEN_LISTS: Duration = Duration::from_millis(100);
@@ -139,10 +139,10 @@ pub fn status_of(error: &Error) -> Option<u16> {
 /// Wait that the server requests before a retry; zero by default.
 pub fn requested_wait(error: &Error) -> Duration {
     match error {
-        Error::WatchError(status) => asked_wait(&kube::Error::Api(status.clone())),
+        Error::WatchError(status) => retry_after(&kube::Error::Api(status.clone())),
         Error::InitialListFailed(error)
         | Error::WatchStartFailed(error)
-        | Error::WatchFailed(error) => asked_wait(error),
+        | Error::WatchFailed(error) => retry_after(error),
         Error::NoResourceVersion => Duration::ZERO,
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Arrival<'a> {
     pub container: &'a str,
     /// Restart count of that container.
     pub restarts: i32,
-    heard_at: DateTime<Utc>,
+    received_at: DateTime<Utc>,
 }
 
 impl<'a> Arrivals<'a> {
@@ -34,14 +34,14 @@ impl<'a> Arrivals<'a> {
         let mut by_node = BTreeMap::new();
         for (node, agent) in view.agents() {
             let of_node: &mut OfNode<'_> = by_node.entry(node.as_str()).or_default();
-            let arrivals = agent.status.arrivals.iter().zip(&agent.heard_at);
-            for (domain, heard_at) in arrivals.filter(|(a, _)| a.workload_uid == view.uid()) {
+            let arrivals = agent.status.arrivals.iter().zip(&agent.received_at);
+            for (domain, received_at) in arrivals.filter(|(a, _)| a.workload_uid == view.uid()) {
                 for pod in &domain.pods {
                     let arrival = Arrival {
                         attempt: domain.attempt,
                         container: &pod.container_id,
                         restarts: pod.restarts,
-                        heard_at: *heard_at,
+                        received_at: *received_at,
                     };
                     of_node.arrived.insert(&pod.pod_uid, arrival);
                 }
@@ -59,9 +59,9 @@ impl<'a> Arrivals<'a> {
     }
 
     /// When the arrival at this attempt, or at a later one, was received.
-    pub fn heard_at(&self, pod: &PodView, attempt: i64) -> Option<DateTime<Utc>> {
+    pub fn received_at(&self, pod: &PodView, attempt: i64) -> Option<DateTime<Utc>> {
         let arrival = self.of(pod).filter(|a| a.attempt >= attempt)?;
-        Some(arrival.heard_at)
+        Some(arrival.received_at)
     }
 
     pub fn is_late(&self, pod: &PodView, attempt: i64) -> bool {

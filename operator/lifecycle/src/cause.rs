@@ -21,13 +21,13 @@ pub(crate) fn describe(cause: &Cause) -> String {
         | CauseKind::Resize
         | CauseKind::Preempted
         | CauseKind::DependencyBroken => {
-            let known = !cause.message.is_empty();
-            let says = if known {
+            let has_message = !cause.message.is_empty();
+            let description = if has_message {
                 &cause.message
             } else {
                 cause.kind.as_str()
             };
-            return says.to_owned();
+            return description.to_owned();
         }
     };
     if !cause.reason.is_empty() && cause.reason != cause.kind.as_str() {

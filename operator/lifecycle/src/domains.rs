@@ -46,14 +46,14 @@ pub(crate) fn has_own_coordinator(
     if !only_domain && (spec.network.coordinator.is_some() || !of_one_domain) {
         return false;
     }
-    let mut here: BTreeMap<Member, i32> = BTreeMap::new();
+    let mut in_domain: BTreeMap<Member, i32> = BTreeMap::new();
     let mut all: BTreeMap<Member, i32> = BTreeMap::new();
     for member in &domain.members {
         if let Some(size) = membership.rendezvous_size(member) {
             let place = membership.coordinator(member);
-            *here.entry(place.clone()).or_default() += 1;
+            *in_domain.entry(place.clone()).or_default() += 1;
             all.insert(place, size);
         }
     }
-    here == all
+    in_domain == all
 }

@@ -41,7 +41,7 @@ pub struct NodeInfo {
 impl NodeInfo {
     /// Sets `ready_since`: now for a transition; for a new node, the node's own time up to now.
     #[must_use]
-    pub fn heard(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
+    pub fn received(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         self.ready_since = self.became_ready.map(|at| match before {
             None => at.min(now),
             Some(old) if old.became_ready == Some(at) => old.ready_since.unwrap_or(now),
@@ -86,7 +86,7 @@ impl NodeInfo {
     }
 
     /// True if the node is Ready and not out of service: its reports are current.
-    pub fn answers(&self) -> bool {
+    pub fn is_responsive(&self) -> bool {
         self.not_ready_since.is_none() && !self.out_of_service
     }
 }
@@ -107,12 +107,12 @@ pub struct AgentInfo {
     /// limited to the receipt.
     pub status: NodeAgentStatus,
     /// Receipt of each arrival, by the manager's clock.
-    pub heard_at: Vec<DateTime<Utc>>,
+    pub received_at: Vec<DateTime<Utc>>,
 }
 
 impl AgentInfo {
     /// Earlier arrivals keep their time of receipt.
-    pub fn heard(
+    pub fn received(
         ready: bool,
         mut status: NodeAgentStatus,
         before: Option<&Self>,
@@ -123,11 +123,11 @@ impl AgentInfo {
             let old = reported.find(|p| (&p.pod_uid, p.attempt) == (&new.pod_uid, new.attempt));
             by_our_clock(new, old, now);
         }
-        let known = |new| before.and_then(|b| b.heard_before(new));
-        let heard_at = status
+        let earlier = |new| before.and_then(|b| b.received_before(new));
+        let received_at = status
             .arrivals
             .iter()
-            .map(|new| known(new).unwrap_or(now))
+            .map(|new| earlier(new).unwrap_or(now))
             .collect();
         // Deserialized vectors can have twice the needed capacity, and there are thousands of
         // agents.
@@ -136,13 +136,13 @@ impl AgentInfo {
         Self {
             ready,
             status,
-            heard_at,
+            received_at,
         }
     }
 
-    fn heard_before(&self, new: &Arrival) -> Option<DateTime<Utc>> {
-        let mut known = self.status.arrivals.iter().zip(&self.heard_at);
-        known.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
+    fn received_before(&self, new: &Arrival) -> Option<DateTime<Utc>> {
+        let mut arrivals = self.status.arrivals.iter().zip(&self.received_at);
+        arrivals.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
     }
 }
 

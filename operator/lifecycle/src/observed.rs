@@ -13,7 +13,7 @@ use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
 use crate::view::{
-    DryRun, FailedRequest, Held, NativeView, Priority, RefusedRequest, ServiceContent, WorkloadId,
+    DryRun, FailedRequest, Held, NativeView, Priority, RejectedRequest, ServiceContent, WorkloadId,
     WorkloadView,
 };
 use crate::zones::ZoneInfo;
@@ -138,8 +138,8 @@ impl<'a> Observed<'a> {
         self.view.dry_run.as_ref()
     }
 
-    pub fn refusals(self) -> &'a [RefusedRequest] {
-        &self.view.refusals
+    pub fn rejections(self) -> &'a [RejectedRequest] {
+        &self.view.rejections
     }
 
     pub fn failed(self) -> Option<&'a FailedRequest> {

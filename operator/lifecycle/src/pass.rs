@@ -25,14 +25,14 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
         };
     }
     let facts = Facts::new(Observed::new(view), now);
-    let known = Ledger::read(&before, view.spec());
-    let mut ledger = known.clone();
+    let recorded = Ledger::read(&before, view.spec());
+    let mut ledger = recorded.clone();
     let wake = facts.node_wake.min(record(&facts, &mut ledger));
     ledger.note_active(&facts);
-    let recording = ledger != known;
+    let recording = ledger != recorded;
     ledger.note_progress(&facts, recording);
     ledger.account(&facts, recording);
-    let changed = ledger != known;
+    let changed = ledger != recorded;
     let (mut actions, diff_wake) = if changed {
         (Vec::new(), Wake::NEVER)
     } else {

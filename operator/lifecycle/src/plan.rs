@@ -24,10 +24,10 @@ pub enum Plan {
     /// Send these requests in order, adjacent requests of one kind concurrently. Another pass
     /// follows.
     ///
-    /// A refusal (403, 422, name taken) of a create or update ends the pass and appears in the next
-    /// view. A delete that finds no object, and a repeated create of an own object, are successes.
-    /// If the API server fails a request, requests of its kind and later kinds are postponed, and
-    /// the next view contains the failure. Other errors are retried with back-off.
+    /// A rejection (403, 422, name taken) of a create or update ends the pass and appears in the
+    /// next view. A delete that finds no object, and a repeated create of an own object, are
+    /// successes. If the API server fails a request, requests of its kind and later kinds are
+    /// postponed, and the next view contains the failure. Other errors are retried with back-off.
     Act(Vec<Action>),
 }
 
@@ -98,7 +98,7 @@ pub enum Action {
         /// One per group.
         pods: Vec<Pod>,
         /// A pod with a rule that restarts all containers. This rule has a feature gate of its own,
-        /// so its refusal is no verdict on the spec.
+        /// so its rejection is no verdict on the spec.
         restart_all: Box<Pod>,
     },
 }

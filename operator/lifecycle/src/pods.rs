@@ -32,7 +32,7 @@ pub struct PodView {
     /// the last request.
     pub deletion_requested_at: Option<DateTime<Utc>>,
     /// When the manager received the deletion of a pod that it already knew, by the manager's clock.
-    pub deletion_heard_at: Option<DateTime<Utc>>,
+    pub deletion_received_at: Option<DateTime<Utc>>,
     /// Seconds. 0: none left, or not deleted.
     pub deletion_grace: i64,
     pub phase: PodPhase,
@@ -210,18 +210,18 @@ impl PodView {
         self.node.is_none() && self.terminating()
     }
 
-    /// Sets [`Self::deletion_heard_at`], and keeps the time of the first request to delete the pod.
-    /// `before` is the last view of this name.
+    /// Sets [`Self::deletion_received_at`], and keeps the time of the first request to delete the
+    /// pod. `before` is the last view of this name.
     #[must_use]
-    pub fn heard(self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
+    pub fn received(self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         let before = before.filter(|before| before.uid == self.uid);
-        let heard = match before {
-            Some(before) if before.terminating() => before.deletion_heard_at,
-            known => known.map(|_| now),
+        let received_at = match before {
+            Some(before) if before.terminating() => before.deletion_received_at,
+            other => other.map(|_| now),
         };
         let requested_at = before.and_then(|before| before.deletion_requested_at);
         Self {
-            deletion_heard_at: heard.filter(|_| self.terminating()),
+            deletion_received_at: received_at.filter(|_| self.terminating()),
             deletion_requested_at: requested_at.or(self.deletion_requested_at),
             ..self
         }
@@ -231,10 +231,10 @@ impl PodView {
     /// begins when the manager receives the deletion, if it knew the pod before and that is later.
     pub fn ends_at(&self) -> Option<DateTime<Utc>> {
         let grace = TimeDelta::try_seconds(self.deletion_grace).unwrap_or_default();
-        let heard = self
-            .deletion_heard_at
+        let received_end = self
+            .deletion_received_at
             .and_then(|at| at.checked_add_signed(grace));
-        self.deletion_timestamp.max(heard)
+        self.deletion_timestamp.max(received_end)
     }
 
     /// `None` unless the condition's status is True.

@@ -20,7 +20,7 @@ pub struct LifecycleSettings {
     pub placement_backoff_max: TimeDelta,
     /// How long a gang avoids a node that did not start its pod in time.
     pub avoid: TimeDelta,
-    /// Pause before a refused request is retried. Also how long a gang avoids a node whose kubelet
+    /// Pause before a rejected request is retried. Also how long a gang avoids a node whose kubelet
     /// rejected its pod.
     pub retry: TimeDelta,
     /// How long a pass waits for the agent's report if pod status shows a masked exit code.

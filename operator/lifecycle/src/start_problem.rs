@@ -188,9 +188,9 @@ fn of_container(pod: &PodView, name: &str, container: &ContainerView) -> Option<
 }
 
 fn of_waiting(container: &str, reason: &str, message: &str) -> StartProblem {
-    let known = WAITING.iter().position(|(waits, _)| *waits == reason);
-    let unknown = WAITING.len() + usize::from(reason == CREATING);
-    let condition = known.map_or(reasons::MEMBERS_NOT_READY, |at| WAITING[at].1);
+    let position = WAITING.iter().position(|(waits, _)| *waits == reason);
+    let default_rank = WAITING.len() + usize::from(reason == CREATING);
+    let condition = position.map_or(reasons::MEMBERS_NOT_READY, |at| WAITING[at].1);
     let fault = match condition {
         reasons::IMAGE_UNAVAILABLE => Fault::Image,
         reasons::START_ERROR if reason == CONFIG_ERROR => Fault::Template,
@@ -211,7 +211,7 @@ fn of_waiting(container: &str, reason: &str, message: &str) -> StartProblem {
         ),
         is_final: reason == INVALID_IMAGE_NAME,
         fault,
-        rank: known.unwrap_or(unknown),
+        rank: position.unwrap_or(default_rank),
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
             created_at: DateTime::UNIX_EPOCH,
             deletion_timestamp: None,
             deletion_requested_at: None,
-            deletion_heard_at: None,
+            deletion_received_at: None,
             deletion_grace: 0,
             phase: PodPhase::Pending,
             reason: String::new(),

@@ -137,11 +137,11 @@ fn stuck_nodes(
     for gang in &after.gangs {
         let old = before.get(gang.key.as_str());
         for avoided in gang.avoid.iter().filter(|a| a.reason == reasons::POD_STUCK) {
-            let known = old.is_some_and(|g| {
+            let was_stuck = old.is_some_and(|g| {
                 let mut nodes = g.avoid.iter().filter(|a| a.reason == reasons::POD_STUCK);
                 nodes.any(|a| a.node == avoided.node)
             });
-            if !known {
+            if !was_stuck {
                 let note = format!(
                     "pods on node {} did not end within their grace period: they are deleted by force, and the node is avoided until {}",
                     avoided.node,

@@ -54,7 +54,7 @@ pub struct WorkloadView {
     /// Dry-run result for the pods of the current spec. `None`: no dry run yet.
     pub dry_run: Option<DryRun>,
     /// Refused requests of earlier passes, until they succeed.
-    pub refusals: Vec<RefusedRequest>,
+    pub rejections: Vec<RejectedRequest>,
     /// The last failed request, until a request of its kind succeeds.
     pub failed: Option<FailedRequest>,
     pub settings: Arc<LifecycleSettings>,
@@ -168,7 +168,7 @@ pub enum Priority {
         value: i32,
         preemption: PreemptionPolicy,
     },
-    Unknown,
+    ClassMissing,
 }
 
 /// Result of dry-run creates of one pod per group.
@@ -190,11 +190,11 @@ pub struct DryRun {
     pub failed: bool,
 }
 
-/// A permanently refused request. Conflicts and timeouts are retried instead.
+/// A permanently rejected request. Conflicts and timeouts are retried instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedRequest {
+pub struct RejectedRequest {
     pub target: Target,
-    pub kind: RefusalKind,
+    pub kind: RejectionKind,
     pub message: String,
     /// Time by this process's clock. Other processes' times are not comparable.
     pub at: DateTime<Utc>,
@@ -220,7 +220,7 @@ pub enum Target {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalKind {
+pub enum RejectionKind {
     /// 403 by a resource quota.
     QuotaExceeded,
     /// 403 for any other reason.

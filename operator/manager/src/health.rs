@@ -20,7 +20,7 @@ enum Policies {
     Unasked,
     Pending,
     Allow,
-    Refuse(String),
+    Deny(String),
 }
 
 impl Health {
@@ -35,9 +35,9 @@ impl Health {
         self.set_policies(Policies::Pending);
     }
 
-    /// Records why the policies refuse writes. `None`: they do not.
-    pub fn policies(&self, refusal: Option<String>) {
-        self.set_policies(refusal.map_or(Policies::Allow, Policies::Refuse));
+    /// Records why the policies deny writes. `None`: they do not.
+    pub fn policies(&self, denial: Option<String>) {
+        self.set_policies(denial.map_or(Policies::Allow, Policies::Deny));
     }
 
     fn set_policies(&self, policies: Policies) {
@@ -56,7 +56,7 @@ impl Health {
         match &*self.0.policies.lock() {
             Policies::Unasked | Policies::Allow => Ok("ok\n".into()),
             Policies::Pending => Err("waiting for: test of the admission policies\n".into()),
-            Policies::Refuse(why) => Err(format!("{why}\n")),
+            Policies::Deny(why) => Err(format!("{why}\n")),
         }
     }
 }

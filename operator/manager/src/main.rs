@@ -118,10 +118,10 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    to_the_end(manage(args, source, config, text, log))
+    run_to_completion(manage(args, source, config, text, log))
 }
 
-fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
+fn run_to_completion(program: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -147,7 +147,7 @@ fn apply_components(args: &Args, components: &ComponentsArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    to_the_end(async {
+    run_to_completion(async {
         let mut kube_config = kube_config(args.kubeconfig.as_deref()).await?;
         kube_config.read_timeout = Some(REQUEST);
         let components = Components {
@@ -209,7 +209,7 @@ async fn manage(
         .pod_name
         .unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
     // For dry runs, which need no lease.
-    let asking =
+    let dry_run_client =
         kube::Client::try_from(kube_config.clone()).context("connection to the API server")?;
     let transports = Transports::connect(kube_config).context("connection to the API server")?;
 
@@ -221,8 +221,8 @@ async fn manage(
     let listener = listen("health", config.health.bind_address)
         .await
         .context("health.bindAddress")?;
-    let asked = health.clone();
-    servers.spawn(serve_health(listener, move || asked.readiness()));
+    let probed = health.clone();
+    servers.spawn(serve_health(listener, move || probed.readiness()));
     let listener = listen("metrics", config.metrics.bind_address)
         .await
         .context("metrics.bindAddress")?;
@@ -235,7 +235,7 @@ async fn manage(
     health.await_policies();
     let policies = PolicyMetric::register(&mut registry.lock());
     servers.spawn(watch_policies(
-        asking,
+        dry_run_client,
         namespace.clone(),
         health.clone(),
         policies,

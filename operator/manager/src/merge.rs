@@ -10,15 +10,15 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             let mut patch = Map::new();
-            for (key, wanted) in new {
+            for (key, desired) in new {
                 match old.get(key) {
                     Some(present) => {
-                        if let Some(change) = difference(present, wanted) {
+                        if let Some(change) = difference(present, desired) {
                             patch.insert(key.clone(), change);
                         }
                     }
                     None => {
-                        patch.insert(key.clone(), wanted.clone());
+                        patch.insert(key.clone(), desired.clone());
                     }
                 }
             }

@@ -1,8 +1,8 @@
 //! Tests whether the admission policies are in force and allow this process's writes.
 //!
-//! If a policy refuses the manager's writes, every workload stays without status, and no object
+//! If a policy denies the manager's writes, every workload stays without status, and no object
 //! reports the reason. So the manager sends dry-run creates at start and periodically. The policies
-//! refuse their object name to every user, so the message of the refusal shows the rule.
+//! deny their object name to every user, so the message of the denial shows the rule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use tracing::{error, info, warn};
 use crate::health::Health;
 
 const INTERVAL: Duration = Duration::from_mins(10);
-/// `config/policies` refuses this object name to every user.
+/// `config/policies` denies this object name to every user.
 const NAME: &str = "lockstep-self-test";
-const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
+const DENIED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
 
-/// `lockstep_policy_check_failed`: 1 if a policy refuses the manager or is not in force.
+/// `lockstep_policy_check_failed`: 1 if a policy denies the manager or is not in force.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyMetric(Family<PolicyLabel, Gauge>);
 
@@ -53,65 +53,65 @@ impl PolicyMetric {
 }
 
 /// Tests the policies until the process exits. The process becomes ready with the first result,
-/// unless a policy refuses its writes.
+/// unless a policy denies its writes.
 pub async fn watch_policies(
     client: Client,
     namespace: String,
     health: Health,
     metric: PolicyMetric,
 ) {
-    let mut said = None;
-    let mut refusals = Refusals::default();
+    let mut last_report = None;
+    let mut denials = Denials::default();
     loop {
         let outcomes = test_all(&client, &namespace, &metric).await;
-        refusals.learn(&outcomes);
-        health.policies(refusals.told());
-        let found: Vec<PolicyError> = outcomes.into_iter().filter_map(|(_, o)| o.err()).collect();
-        let text = found.iter().map(ToString::to_string).collect::<Vec<_>>();
-        if said.as_ref() != Some(&text) {
-            report(&found);
-            said = Some(text);
+        denials.record(&outcomes);
+        health.policies(denials.summary());
+        let errors: Vec<PolicyError> = outcomes.into_iter().filter_map(|(_, o)| o.err()).collect();
+        let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+        if last_report.as_ref() != Some(&text) {
+            report(&errors);
+            last_report = Some(text);
         }
-        sleep(if found.is_empty() { INTERVAL } else { RETRY }).await;
+        sleep(if errors.is_empty() { INTERVAL } else { RETRY }).await;
     }
 }
 
-fn report(found: &[PolicyError]) {
-    for problem in found {
+fn report(errors: &[PolicyError]) {
+    for problem in errors {
         match problem {
-            PolicyError::Refused(_) => error!(%problem, "not ready, testing again"),
+            PolicyError::Denied(_) => error!(%problem, "not ready, testing again"),
             PolicyError::NotInForce(_) | PolicyError::Unclear(..) => {
                 warn!(%problem, "testing again");
             }
         }
     }
-    if found.is_empty() {
+    if errors.is_empty() {
         info!("the admission policies are in force and let this manager write");
     }
 }
 
 type Outcome = (&'static str, Result<(), PolicyError>);
 
-/// The last clear result of each policy that refuses this process.
+/// The last clear result of each policy that denies this process.
 #[derive(Debug, Default)]
-struct Refusals(BTreeMap<&'static str, String>);
+struct Denials(BTreeMap<&'static str, String>);
 
-impl Refusals {
-    fn learn(&mut self, outcomes: &[Outcome]) {
+impl Denials {
+    fn record(&mut self, outcomes: &[Outcome]) {
         for (policy, outcome) in outcomes {
             match outcome {
                 Ok(()) | Err(PolicyError::NotInForce(_)) => {
                     self.0.remove(policy);
                 }
-                Err(refused @ PolicyError::Refused(_)) => {
-                    self.0.insert(policy, refused.to_string());
+                Err(denied @ PolicyError::Denied(_)) => {
+                    self.0.insert(policy, denied.to_string());
                 }
                 Err(PolicyError::Unclear(..)) => {}
             }
         }
     }
 
-    fn told(&self) -> Option<String> {
+    fn summary(&self) -> Option<String> {
         let all: Vec<&str> = self.0.values().map(String::as_str).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
@@ -120,7 +120,7 @@ impl Refusals {
 async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Vec<Outcome> {
     let test = |policy| PolicySelfTest {
         policy,
-        rule: REFUSED_TO_ALL,
+        rule: DENIED_TO_ALL,
     };
     let (objects, members) = (test("lockstep-operator-objects"), test("lockstep-members"));
     let orders = Api::namespaced(client.clone(), namespace);
@@ -132,7 +132,7 @@ async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Ve
     for (policy, outcome) in &outcomes {
         match outcome {
             Ok(()) => metric.set(policy, false),
-            Err(PolicyError::Refused(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
+            Err(PolicyError::Denied(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
             Err(PolicyError::Unclear(..)) => {}
         }
     }
@@ -171,17 +171,17 @@ mod tests {
 
     #[test]
     fn no_answer_does_not_make_a_manager_ready_that_was_refused() {
-        let mut refusals = Refusals::default();
+        let mut denials = Denials::default();
         let unclear = || Err(PolicyError::Unclear(P, "no answer in time".into()));
         for (outcome, ready) in [
             (unclear(), true),
-            (Err(PolicyError::Refused("right".into())), false),
+            (Err(PolicyError::Denied("right".into())), false),
             (unclear(), false),
             (Ok(()), true),
             (unclear(), true),
         ] {
-            refusals.learn(&[(P, outcome)]);
-            assert_eq!(refusals.told().is_none(), ready);
+            denials.record(&[(P, outcome)]);
+            assert_eq!(denials.summary().is_none(), ready);
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             include_str!("../../../config/policies/operator_objects.yaml"),
             include_str!("../../../config/policies/members.yaml"),
         ] {
-            assert!(policy.contains(REFUSED_TO_ALL) && policy.contains(&format!("'{NAME}'")));
+            assert!(policy.contains(DENIED_TO_ALL) && policy.contains(&format!("'{NAME}'")));
         }
     }
 }

@@ -20,8 +20,8 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
         let wait = match client.apiserver_version().await {
             Ok(version) => {
                 let kept = keeps(&version);
-                keeps_nominations.send_if_modified(|known| {
-                    let changed = *known != kept;
+                keeps_nominations.send_if_modified(|current| {
+                    let changed = *current != kept;
                     if changed {
                         info!(
                             version = version.git_version,
@@ -29,7 +29,7 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
                             "detected whether kube-scheduler keeps nominatedNodeName of other components"
                         );
                     }
-                    *known = kept;
+                    *current = kept;
                     changed
                 });
                 INTERVAL
@@ -47,8 +47,8 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
 fn keeps(version: &Info) -> bool {
     let number = |text: &str| text.trim_end_matches('+').parse::<u32>().ok();
     let (major, minor) = (number(&version.major), number(&version.minor));
-    let known = major.zip(minor);
-    known.is_none_or(|version| version >= KEEPS_NOMINATIONS)
+    let parsed = major.zip(minor);
+    parsed.is_none_or(|version| version >= KEEPS_NOMINATIONS)
 }
 
 #[cfg(test)]

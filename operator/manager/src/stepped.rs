@@ -119,17 +119,17 @@ impl SteppedManager {
     }
 
     /// Fails if the object is not of this kind.
-    pub fn hear(&mut self, kind: WatchedKind, event: Event<Value>) -> serde_json::Result<()> {
+    pub fn deliver(&mut self, kind: WatchedKind, event: Event<Value>) -> serde_json::Result<()> {
         self.feeds.handle(&self.index, kind, event)
     }
 
     /// In a process, a separate task tests the API server.
-    pub fn hear_native_support(&mut self, supported: bool) {
+    pub fn deliver_native_support(&mut self, supported: bool) {
         self.index.set_native_support(supported);
     }
 
     /// In a process, a separate task watches these groups.
-    pub fn hear_native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
+    pub fn deliver_native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
         self.index.set_native_group(kind, key, Some(group));
     }
 

@@ -92,7 +92,7 @@ pub struct Discovery {
 
 impl Discovery {
     pub async fn follow(self, index: Arc<Index>, metrics: NativeMetrics) {
-        let mut known = None;
+        let mut last = None;
         let mut tasks = JoinSet::new();
         let period = match self.period {
             Duration::ZERO => INTERVAL,
@@ -101,7 +101,7 @@ impl Discovery {
         loop {
             let wait = match self.support().await {
                 Ok((support, composites)) => {
-                    if known.as_ref() != Some(&(support.clone(), composites.clone())) {
+                    if last.as_ref() != Some(&(support.clone(), composites.clone())) {
                         let versions = support.versions.join(",");
                         let pod_field = support.pod_field.as_str();
                         info!(
@@ -109,7 +109,7 @@ impl Discovery {
                             pod_field, "support of {NATIVE_GROUP} by the API server"
                         );
                         metrics.set(&support);
-                        let before = known
+                        let before = last
                             .as_ref()
                             .map(|(s, c): &(NativeSupport, _)| (&s.versions, c));
                         if before != Some((&support.versions, &composites)) {
@@ -123,7 +123,7 @@ impl Discovery {
                             );
                         }
                         index.set_native_support(support.missing().is_none());
-                        known = Some((support, composites));
+                        last = Some((support, composites));
                     }
                     period
                 }
@@ -184,7 +184,7 @@ impl Discovery {
             ..PostParams::default()
         };
         match pods.create(&dry, &probe()).await {
-            Ok(answer) => Ok(PodField::read(&answer)),
+            Ok(stored) => Ok(PodField::read(&stored)),
             // A quota or a policy of the namespace.
             Err(kube::Error::Api(status)) if status.is_forbidden() || status.is_invalid() => {
                 info!(%status, "the dry run of a pod with spec.schedulingGroup was refused");

@@ -42,7 +42,7 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
     for ((workload_uid, domain), pods) in domains {
         let published = reported_of(view.published, workload_uid, domain);
         let order = pods.first().and_then(|p| order_for(view.orders, p));
-        let coming = order.map(|o| Coming::look(o, &pods, records, now));
+        let coming = order.map(|o| Coming::evaluate(o, &pods, records, now));
         let wait = coming.as_ref().and_then(|c| c.next);
         out.wake_after = out.wake_after.into_iter().chain(wait).min();
         match coming.filter(|c| c.due) {
@@ -85,7 +85,12 @@ struct Coming {
 }
 
 impl Coming {
-    fn look(order: &DomainOrder, pods: &[&NodePod], records: &Records, now: DateTime<Utc>) -> Self {
+    fn evaluate(
+        order: &DomainOrder,
+        pods: &[&NodePod],
+        records: &Records,
+        now: DateTime<Utc>,
+    ) -> Self {
         let mut arrived = Vec::new();
         let mut late = Vec::new();
         let mut times = Vec::new();
@@ -156,13 +161,13 @@ pub(super) fn call(
     if has_come(pod, record, order) || record.attempt > order.attempt {
         return None;
     }
-    let known = before.and_then(|r| r.called);
+    let called = before.and_then(|r| r.called);
     let new = AttemptCall {
         attempt: order.attempt,
         at: now,
     };
     // If a clock was set back, the time of the call is in the future.
-    let still = known.filter(|c| c.attempt == order.attempt && c.at <= now);
+    let still = called.filter(|c| c.attempt == order.attempt && c.at <= now);
     Some(still.unwrap_or(new))
 }
 

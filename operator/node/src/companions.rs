@@ -26,19 +26,19 @@ mod tests {
     use chrono::{DateTime, Utc};
 
     use super::*;
-    use crate::{Exit, SeenContainer};
+    use crate::{Exit, ObservedContainer};
 
     fn at(s: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(s, 0).unwrap()
     }
 
-    fn container(id: &str, created: i64, ended: Option<i64>) -> SeenContainer {
+    fn container(id: &str, created: i64, ended: Option<i64>) -> ObservedContainer {
         let exit = ended.map(|s| Exit {
             code: 0,
             reason: "Completed".into(),
             at: at(s),
         });
-        SeenContainer {
+        ObservedContainer {
             id: id.into(),
             restarts: 0,
             created_at: at(created),

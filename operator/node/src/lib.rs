@@ -33,8 +33,8 @@ pub use supervisor::{
     ChildEnd, ChildProgress, SupervisorCommand, SupervisorMessage, SupervisorState,
 };
 pub use view::{
-    AttemptCall, Exit, NamespacedOrders, NodePlan, NodePod, NodeView, Record, Records,
-    SeenContainer, Stop,
+    AttemptCall, Exit, NamespacedOrders, NodePlan, NodePod, NodeView, ObservedContainer, Record,
+    Records, Stop,
 };
 
 use pod::Step;
@@ -129,9 +129,11 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
 /// received it.
 fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
     let mut excess = reports.len().saturating_sub(PAST_REPORTS);
-    let here: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
-    let of_here = reports.iter().filter(|r| here.contains(&*r.pod_uid));
-    let last: BTreeMap<_, _> = of_here.map(|r| ((&r.pod_uid, &r.container), r)).collect();
+    let present: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
+    let of_present = reports.iter().filter(|r| present.contains(&*r.pod_uid));
+    let last: BTreeMap<_, _> = of_present
+        .map(|r| ((&r.pod_uid, &r.container), r))
+        .collect();
     let kept: Vec<bool> = reports
         .iter()
         .map(|r| {

@@ -34,12 +34,12 @@ pub(super) fn exits(
         if !failed_alone(exit) {
             continue;
         }
-        let known = noticed.insert(name.clone(), last.id.clone());
+        let previous = noticed.insert(name.clone(), last.id.clone());
         let reported = before
             .reports
             .iter()
             .any(|r| r.pod_uid == pod.uid && r.container_id == last.id);
-        if reported || known.as_ref() == Some(&last.id) {
+        if reported || previous.as_ref() == Some(&last.id) {
             continue;
         }
         reports.push(Report {
@@ -77,12 +77,12 @@ fn attempt_of(
     let before = order
         .and_then(|o| o.since)
         .is_some_and(|since| exit.at <= since);
-    let unknown = if before && pod.attempt < attempt {
+    let estimate = if before && pod.attempt < attempt {
         attempt - 1
     } else {
         attempt
     };
-    record.map_or(unknown, |r| r.attempt)
+    record.map_or(estimate, |r| r.attempt)
 }
 
 #[cfg(test)]
@@ -90,14 +90,14 @@ mod tests {
     use chrono::{DateTime, Utc};
 
     use super::*;
-    use crate::SeenContainer;
+    use crate::ObservedContainer;
 
     fn at(s: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(s, 0).unwrap()
     }
 
-    fn ended(id: &str, code: i32, reason: &str, s: i64) -> SeenContainer {
-        SeenContainer {
+    fn ended(id: &str, code: i32, reason: &str, s: i64) -> ObservedContainer {
+        ObservedContainer {
             id: id.into(),
             restarts: 0,
             created_at: at(s - 1),
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    fn with(containers: Vec<SeenContainer>) -> NodePod {
+    fn with(containers: Vec<ObservedContainer>) -> NodePod {
         NodePod {
             uid: "p".into(),
             attempt: 1,

@@ -6,7 +6,7 @@ use lockstep_api::restart_order::DomainOrder;
 
 use super::companions::companions;
 use super::supervisor::SupervisorCommand;
-use super::view::{Exit, NodePod, Record, SeenContainer, is_ordered, restarts_seen};
+use super::view::{Exit, NodePod, ObservedContainer, Record, is_ordered, restarts_seen};
 
 /// The kubelet's reason for a removed container.
 pub(super) const REMOVED: &str = "ContainerStatusUnknown";
@@ -39,8 +39,8 @@ pub(super) fn step(
     }
     for c in ended_unnoticed(pod, record.as_ref(), reported) {
         let Some(exit) = &c.exit else { continue };
-        let unknown = || attempt_of(pod, c, attempt, order);
-        let at = record.as_ref().map_or_else(unknown, |r| r.attempt);
+        let estimate = || attempt_of(pod, c, attempt, order);
+        let at = record.as_ref().map_or_else(estimate, |r| r.attempt);
         let cleared_for = record.as_ref().and_then(|r| r.cleared_for);
         let ended = Record {
             exited_at: Some(exit.at),
@@ -86,8 +86,8 @@ pub(super) fn end_of_released(
         return None;
     }
     let exit = match pod.containers.iter().find(|c| c.id == record.container_id) {
-        Some(SeenContainer { exit: None, .. }) => return None,
-        Some(SeenContainer {
+        Some(ObservedContainer { exit: None, .. }) => return None,
+        Some(ObservedContainer {
             exit: Some(exit), ..
         }) => exit.clone(),
         // RestartAllContainers removes containers. The kubelet reports this code and reason.
@@ -110,7 +110,8 @@ pub(super) fn end_of_released(
 
 /// Upper bound of the recorded container's end.
 fn next_created(pod: &NodePod, record: &Record) -> Option<DateTime<Utc>> {
-    let newer = |c: &&SeenContainer| c.restarts > record.restarts || c.created_at > record.seen_at;
+    let newer =
+        |c: &&ObservedContainer| c.restarts > record.restarts || c.created_at > record.seen_at;
     let newer = pod.containers.iter().filter(newer);
     newer.map(|c| c.created_at).min()
 }
@@ -120,12 +121,12 @@ pub(super) fn ended_unnoticed<'a>(
     pod: &'a NodePod,
     record: Option<&Record>,
     reported: &[Report],
-) -> Vec<&'a SeenContainer> {
+) -> Vec<&'a ObservedContainer> {
     if record.is_some_and(|r| r.exited_at.is_none()) {
         return Vec::new();
     }
     let after = record.and_then(|r| r.exited_at);
-    let mut ended: Vec<&SeenContainer> = pod
+    let mut ended: Vec<&ObservedContainer> = pod
         .containers
         .iter()
         .filter(|c| {
@@ -147,12 +148,12 @@ pub(super) fn ended_unnoticed<'a>(
 /// The current or the previous attempt, by the restart count.
 fn attempt_of(
     pod: &NodePod,
-    container: &SeenContainer,
+    container: &ObservedContainer,
     attempt: i64,
     order: Option<&DomainOrder>,
 ) -> i64 {
-    let seen = order.map(|o| restarts_seen(o, pod.member.as_ref()));
-    let newer = pod.attempt >= attempt || seen.is_none_or(|seen| container.restarts > seen);
+    let before = order.map(|o| restarts_seen(o, pod.member.as_ref()));
+    let newer = pod.attempt >= attempt || before.is_none_or(|before| container.restarts > before);
     if newer { attempt } else { attempt - 1 }
 }
 
@@ -160,7 +161,7 @@ fn attempt_of(
 fn release(
     pod: &NodePod,
     record: Option<Record>,
-    container: &SeenContainer,
+    container: &ObservedContainer,
     attempt: i64,
     order: Option<&DomainOrder>,
     now: DateTime<Utc>,

@@ -34,8 +34,8 @@ pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -
             .progress
             .iter()
             .find(|p| p.pod_uid == pod.uid);
-        let seen = pod.supervisor.as_ref().and_then(|s| s.progress);
-        let new = seen.map(|seen| member_progress(pod, &seen, now));
+        let latest = pod.supervisor.as_ref().and_then(|s| s.progress);
+        let new = latest.map(|latest| member_progress(pod, &latest, now));
         let Some(new) = new.filter(|new| before.is_none_or(|old| differs(old, new))) else {
             report.list.extend(before.cloned());
             continue;
@@ -66,15 +66,15 @@ fn interval(view: &NodeView<'_>, pod: &NodePod) -> TimeDelta {
 
 /// Limits times from the container: the API server would refuse the whole status for an invalid
 /// time.
-fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> MemberProgress {
-    let (step, step_time) = seen.step;
+fn member_progress(pod: &NodePod, progress: &ChildProgress, now: DateTime<Utc>) -> MemberProgress {
+    let (step, step_time) = progress.step;
     MemberProgress {
         pod_uid: pod.uid.clone(),
-        attempt: seen.attempt,
+        attempt: progress.attempt,
         step,
         step_time: step_time.min(now),
-        checkpoint_step: seen.checkpoint.map(|(step, _)| step),
-        checkpoint_time: seen.checkpoint.map(|(_, time)| time.min(now)),
+        checkpoint_step: progress.checkpoint.map(|(step, _)| step),
+        checkpoint_time: progress.checkpoint.map(|(_, time)| time.min(now)),
         time: now,
     }
 }
@@ -183,7 +183,7 @@ mod tests {
             reason: "Error".to_owned(),
             at: at(2),
         };
-        node.pod.containers = vec![super::super::SeenContainer {
+        node.pod.containers = vec![super::super::ObservedContainer {
             id: "c".to_owned(),
             restarts: 0,
             created_at: at(0),

@@ -10,7 +10,7 @@ use lockstep_api::restart_order::DomainOrder;
 
 use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, report};
 use super::supervisor::{ChildEnd, SupervisorCommand, SupervisorState};
-use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
+use super::view::{Exit, NodePod, ObservedContainer, Record, goes_on_alone, is_ordered};
 
 pub(super) fn step(
     pod: &NodePod,
@@ -84,12 +84,12 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, reported: &[Report], now:
         if let Some(c) = pod.containers.iter().find(|c| c.id == record.container_id) {
             record.restarts = c.restarts;
         }
-        let child_told = record.told_end == Some(record.attempt);
+        let child_reported = record.told_end == Some(record.attempt);
         let ended = end_of_released(pod, record, now);
         let news = ended.filter(|r| {
             // The exit of a removed container is unknown.
-            let unknown = child_told && r.reason == REMOVED;
-            !unknown && !reported.iter().any(|t| is_end_of_child(t, r))
+            let removed = child_reported && r.reason == REMOVED;
+            !removed && !reported.iter().any(|t| is_end_of_child(t, r))
         });
         step.reports.extend(news);
     }
@@ -119,7 +119,7 @@ fn is_end_of_child(reported: &Report, end: &Report) -> bool {
 fn note_container(
     pod: &NodePod,
     step: &mut Step,
-    container: &SeenContainer,
+    container: &ObservedContainer,
     order: Option<&DomainOrder>,
     now: DateTime<Utc>,
 ) {
@@ -128,7 +128,9 @@ fn note_container(
     let may_start = match &step.record {
         None => true,
         Some(r) if r.exited_at.is_none() => false,
-        Some(r) if r.attempt == attempt => alone.is_some_and(|seen| container.restarts > seen),
+        Some(r) if r.attempt == attempt => {
+            alone.is_some_and(|ordered| container.restarts > ordered)
+        }
         // A lagging API server may still show an order for an earlier attempt.
         Some(r) => r.attempt < attempt,
     };
@@ -167,9 +169,9 @@ fn child_end(
         ..report(pod, &at, ReportKind::Exited, &exit)
     };
     // The record outlives entries in the list of reports. The published list outlives the record.
-    let known = record.told_end == Some(end.attempt);
-    let known = known || reported.iter().any(|t| is_end_of_child(t, &new));
-    (!known).then_some(new)
+    let repeated = record.told_end == Some(end.attempt);
+    let repeated = repeated || reported.iter().any(|t| is_end_of_child(t, &new));
+    (!repeated).then_some(new)
 }
 
 /// The message that the order requires now.

@@ -36,7 +36,7 @@ impl Node {
             member: Some(Member::new("g", 0, i)),
             attempt: 1,
             training: "t".into(),
-            containers: vec![SeenContainer {
+            containers: vec![ObservedContainer {
                 id: format!("p{i}c0"),
                 restarts: 0,
                 created_at: at(0),
@@ -128,7 +128,7 @@ impl Node {
     fn restart(&mut self, pod: usize) {
         let p = &mut self.pods[pod];
         let id = format!("{}c{}", p.uid, p.containers.len());
-        p.containers.push(SeenContainer {
+        p.containers.push(ObservedContainer {
             id,
             restarts: p.containers.len() as i32,
             created_at: at(self.now),
@@ -423,7 +423,7 @@ fn domains_are_distinguished_by_workload() {
 #[test]
 fn if_the_kubelet_restarts_whole_pods_an_order_stops_all_containers_at_once() {
     let mut n = Node::with(1);
-    let sidecar = |id: &str, created: i64| SeenContainer {
+    let sidecar = |id: &str, created: i64| ObservedContainer {
         id: id.into(),
         restarts: 0,
         created_at: at(created),

@@ -42,11 +42,11 @@ pub struct NodePod {
     pub attempt: i64,
     pub training: String,
     /// Containers of that name, running and ended.
-    pub containers: Vec<SeenContainer>,
+    pub containers: Vec<ObservedContainer>,
     /// True if its kubelet restarts all containers together.
     pub restarts_whole: bool,
     /// Containers of other names, running and ended, by name.
-    pub others: BTreeMap<String, Vec<SeenContainer>>,
+    pub others: BTreeMap<String, Vec<ObservedContainer>>,
     /// True if a supervisor starts the training process.
     pub supervised: bool,
     /// State of the supervisor. `None` if the agent has no link to it.
@@ -82,7 +82,7 @@ impl NodePod {
         })
     }
 
-    pub fn newest_running(&self) -> Option<&SeenContainer> {
+    pub fn newest_running(&self) -> Option<&ObservedContainer> {
         self.containers
             .iter()
             .filter(|c| c.exit.is_none())
@@ -91,7 +91,7 @@ impl NodePod {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenContainer {
+pub struct ObservedContainer {
     /// Runtime id, without scheme.
     pub id: String,
     /// Restart count of the kubelet (the runtime's attempt number).
@@ -123,8 +123,8 @@ pub struct Records {
 
 impl Records {
     /// Copies what is known of a pod about which nothing is decided.
-    pub(super) fn keep(&mut self, pod: &NodePod, known: &Self) {
-        let (record, others) = (known.pods.get(&pod.uid), known.others.get(&pod.uid));
+    pub(super) fn keep(&mut self, pod: &NodePod, previous: &Self) {
+        let (record, others) = (previous.pods.get(&pod.uid), previous.others.get(&pod.uid));
         self.pods
             .extend(record.map(|r| (pod.uid.clone(), r.clone())));
         self.others

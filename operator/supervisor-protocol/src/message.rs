@@ -220,8 +220,8 @@ const REASONS: [(u8, ExitReason); 6] = [
 ];
 
 fn reason_from(number: u8) -> Result<ExitReason, FrameError> {
-    let known = REASONS.iter().find(|(n, _)| *n == number);
-    known
+    let entry = REASONS.iter().find(|(n, _)| *n == number);
+    entry
         .map(|(_, reason)| *reason)
         .ok_or(FrameError::Value("exit reason"))
 }

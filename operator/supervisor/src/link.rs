@@ -29,7 +29,7 @@ const READS: usize = 32;
 /// Time limit for the answer to `Hello`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Interval of checks for the socket's file while no agent is connected.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// First and longest pause between two attempts to listen.
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 pub enum LinkEvent {
     Came,
     Went,
-    Said(FromAgent),
+    Received(FromAgent),
 }
 
 pub struct Link {
@@ -46,7 +46,7 @@ pub struct Link {
     hello: Vec<u8>,
     listener: Option<Listener>,
     /// Time of the next attempt to listen, or of the next check for the socket's file.
-    look_at: Moment,
+    listen_at: Moment,
     retry: Duration,
     unwelcomed: Vec<Connection>,
     agent: Option<Connection>,
@@ -80,7 +80,7 @@ impl Link {
             path: folder.join(SOCKET),
             hello: hello.encode(),
             listener: None,
-            look_at: now,
+            listen_at: now,
             retry: RETRY,
             unwelcomed: Vec::new(),
             agent: None,
@@ -124,13 +124,13 @@ impl Link {
     }
 
     pub fn next_deadline(&self) -> Option<Moment> {
-        let look = self.agent.is_none().then_some(self.look_at);
+        let listen = self.agent.is_none().then_some(self.listen_at);
         let handshake = self
             .unwelcomed
             .iter()
             .map(|connection| connection.since + HANDSHAKE)
             .min();
-        [look, handshake].into_iter().flatten().min()
+        [listen, handshake].into_iter().flatten().min()
     }
 
     pub fn fds(&self) -> Vec<PollFd<'_>> {
@@ -152,22 +152,22 @@ impl Link {
     /// Listens, and listens again if the socket's file was removed. No check is needed while an
     /// agent is connected.
     fn keep_listening(&mut self, now: Moment) {
-        if self.agent.is_some() || now < self.look_at {
+        if self.agent.is_some() || now < self.listen_at {
             return;
         }
-        let there = self
+        let exists = self
             .listener
             .as_ref()
             .is_some_and(|l| fs::metadata(&self.path).is_ok_and(|m| m.ino() == l.inode));
-        if there {
-            self.look_at = now + LOOK;
+        if exists {
+            self.listen_at = now + CHECK_EVERY;
             return;
         }
         match Listener::bind(&self.path) {
             Ok(listener) => {
                 self.listener = Some(listener);
                 self.retry = RETRY;
-                self.look_at = now + LOOK;
+                self.listen_at = now + CHECK_EVERY;
             }
             Err(error) => {
                 log_line(&format!(
@@ -175,7 +175,7 @@ impl Link {
                     self.path.display()
                 ));
                 self.listener = None;
-                self.look_at = now + self.retry;
+                self.listen_at = now + self.retry;
                 self.retry = (self.retry * 2).min(RETRY_MAX);
             }
         }
@@ -200,7 +200,7 @@ impl Link {
                 Err(error) => {
                     log_line(&format!("cannot accept a connection: {error}"));
                     self.listener = None;
-                    self.look_at = now + self.retry;
+                    self.listen_at = now + self.retry;
                     self.retry = (self.retry * 2).min(RETRY_MAX);
                 }
             }
@@ -283,7 +283,7 @@ impl Connection {
         let closed = self.receive();
         // Frames before an error or the end of the stream are valid.
         while let Some(order) = self.reader.next_frame().map_err(Over::Frame)? {
-            events.push(LinkEvent::Said(order));
+            events.push(LinkEvent::Received(order));
         }
         if closed? {
             return Err(Over::Closed);
@@ -386,9 +386,9 @@ mod tests {
         let _second = connect(&folder, &[WELCOME, FromAgent::Hold { attempt: 3 }]);
         let events = link.turn(Duration::ZERO);
         let [
-            LinkEvent::Said(first),
+            LinkEvent::Received(first),
             LinkEvent::Came,
-            LinkEvent::Said(second),
+            LinkEvent::Received(second),
         ] = &events[..]
         else {
             panic!("{events:?}");

@@ -29,7 +29,7 @@ use lockstep_supervisor_protocol::{
 };
 
 pub use event::{
-    Effect, Ending, Event, Moment, OwnExit, ProgressSeen, SignalNumber, Visible, Waits,
+    Effect, Ending, Event, Moment, ObservedProgress, OwnExit, SignalNumber, Visible, Waits,
 };
 use messages::{ended, rendezvous};
 use progress::Watch;
@@ -87,7 +87,7 @@ pub struct Machine {
     exit: Option<OwnExit>,
     watch: Watch,
     /// Start of the agent's absence.
-    agent_away: Option<Moment>,
+    agentless_since: Option<Moment>,
     idle_since: Moment,
     notice: String,
     actions: Vec<Effect>,
@@ -103,7 +103,7 @@ impl Machine {
             stop: None,
             exit: None,
             watch: Watch::default(),
-            agent_away: Some(now),
+            agentless_since: Some(now),
             idle_since: now,
             notice: String::new(),
             actions: vec![Effect::Print(
@@ -124,7 +124,7 @@ impl Machine {
                 Event::Started => self.started(),
                 Event::NotStarted { code, message } => self.not_started(code, message, now),
                 Event::ChildEnded { ending, oom_kills } => self.child_ended(ending, oom_kills, now),
-                Event::TreeGone => self.tree_gone(),
+                Event::TreeEnded => self.tree_ended(),
                 Event::Time => {}
             }
             self.pass_deadlines(now);
@@ -151,7 +151,7 @@ impl Machine {
     }
 
     fn agent_came(&mut self, now: Moment) {
-        if self.agent_away.take().is_some() {
+        if self.agentless_since.take().is_some() {
             self.print("the agent is connected");
         }
         self.actions.extend(self.exit.clone().map(Effect::SendExit));
@@ -163,15 +163,15 @@ impl Machine {
             Phase::Held { attempt } => self.send(FromSupervisor::Arrived { attempt }),
             Phase::Running => {
                 self.send(FromSupervisor::Started { attempt: self.ran });
-                self.send_progress(self.watch.seen(self.ran), now);
+                self.send_progress(self.watch.observed(self.ran), now);
             }
             Phase::Stopping { .. } | Phase::Ended | Phase::Leaving { .. } | Phase::Left => {}
         }
     }
 
     fn agent_went(&mut self, now: Moment) {
-        if self.agent_away.is_none() {
-            self.agent_away = Some(now);
+        if self.agentless_since.is_none() {
+            self.agentless_since = Some(now);
             self.print("the agent is away");
         }
     }
@@ -265,14 +265,14 @@ impl Machine {
 
     fn progress(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) {
         if self.phase == Phase::Running && self.watch.take(step, checkpoint, now) {
-            self.send_progress(self.watch.seen(self.ran), now);
+            self.send_progress(self.watch.observed(self.ran), now);
         }
     }
 
-    fn send_progress(&mut self, seen: Option<ProgressSeen>, now: Moment) {
-        if let Some(seen) = seen {
+    fn send_progress(&mut self, progress: Option<ObservedProgress>, now: Moment) {
+        if let Some(progress) = progress {
             self.watch.mark_reported(now);
-            self.actions.push(Effect::SendProgress(seen));
+            self.actions.push(Effect::SendProgress(progress));
         }
     }
 
@@ -375,7 +375,7 @@ impl Machine {
         self.exit = Some(own);
     }
 
-    fn tree_gone(&mut self) {
+    fn tree_ended(&mut self) {
         if !self.kills_tree() {
             return;
         }

@@ -32,25 +32,25 @@ pub struct ProbeOptions {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum Verdict {
     Yes,
     No,
-    Ask,
+    RunCommand,
 }
 
 /// Answers for a held child, or executes the user's probe. Returns the exit code.
 pub fn probe(options: &ProbeOptions) -> u8 {
-    match answer(options, state::read(&options.folder), clock::now()) {
-        Answer::Yes => 0,
-        Answer::No => {
+    match verdict(options, state::read(&options.folder), clock::now()) {
+        Verdict::Yes => 0,
+        Verdict::No => {
             log_line("held");
             1
         }
-        Answer::Ask => ask(&options.command),
+        Verdict::RunCommand => run_command(&options.command),
     }
 }
 
-fn ask(command: &[OsString]) -> u8 {
+fn run_command(command: &[OsString]) -> u8 {
     let Some((program, args)) = command.split_first() else {
         return 0;
     };
@@ -62,21 +62,21 @@ fn ask(command: &[OsString]) -> u8 {
 /// A held child is healthy. It stays ready for `ready_while_held`, so that a restart causes no
 /// write of the pod's status. A member is not ready before its first start. A child that has just
 /// started is alive, because the kubelet counts delays and the startup probe once per container.
-fn answer(options: &ProbeOptions, state: Option<Visible>, now: Moment) -> Answer {
+fn verdict(options: &ProbeOptions, state: Option<Visible>, now: Moment) -> Verdict {
     match (state, options.kind) {
         (Some(Visible::Running(since)), ProbeKind::Liveness)
             if now.saturating_sub(since) < options.after_start =>
         {
-            Answer::Yes
+            Verdict::Yes
         }
-        (None | Some(Visible::Running(_)), _) => Answer::Ask,
-        (Some(Visible::Starting), ProbeKind::Readiness) => Answer::No,
+        (None | Some(Visible::Running(_)), _) => Verdict::RunCommand,
+        (Some(Visible::Starting), ProbeKind::Readiness) => Verdict::No,
         (Some(Visible::Held(since)), ProbeKind::Readiness)
             if now.saturating_sub(since) > options.ready_while_held =>
         {
-            Answer::No
+            Verdict::No
         }
-        (Some(Visible::Starting | Visible::Held(_)), _) => Answer::Yes,
+        (Some(Visible::Starting | Visible::Held(_)), _) => Verdict::Yes,
     }
 }
 
@@ -84,47 +84,47 @@ fn answer(options: &ProbeOptions, state: Option<Visible>, now: Moment) -> Answer
 mod tests {
     use std::time::Duration;
 
-    use super::{Answer, ProbeKind, ProbeOptions, answer};
+    use super::{ProbeKind, ProbeOptions, Verdict, verdict};
     use lockstep_supervisor::machine::Visible;
 
     #[test]
     fn held_members_are_alive_and_ready_for_a_while() {
         let secs = Duration::from_secs;
-        let ask = |kind, state| answer(&options(kind), state, secs(100));
+        let decide = |kind, state| verdict(&options(kind), state, secs(100));
         let running = Visible::Running(secs(70));
         for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
-            assert_eq!(ask(kind, Some(Visible::Starting)), Answer::Yes);
-            assert_eq!(ask(kind, Some(Visible::Held(secs(1)))), Answer::Yes);
-            assert_eq!(ask(kind, Some(running)), Answer::Ask);
+            assert_eq!(decide(kind, Some(Visible::Starting)), Verdict::Yes);
+            assert_eq!(decide(kind, Some(Visible::Held(secs(1)))), Verdict::Yes);
+            assert_eq!(decide(kind, Some(running)), Verdict::RunCommand);
             assert_eq!(
-                ask(kind, None),
-                Answer::Ask,
+                decide(kind, None),
+                Verdict::RunCommand,
                 "without a supervisor the probe is the user's"
             );
         }
-        let ready = |state| ask(ProbeKind::Readiness, Some(state));
-        assert_eq!(ready(Visible::Starting), Answer::No, "it never was ready");
-        assert_eq!(ready(Visible::Held(secs(90))), Answer::Yes);
-        assert_eq!(ready(Visible::Held(secs(89))), Answer::No);
+        let ready = |state| decide(ProbeKind::Readiness, Some(state));
+        assert_eq!(ready(Visible::Starting), Verdict::No, "it never was ready");
+        assert_eq!(ready(Visible::Held(secs(90))), Verdict::Yes);
+        assert_eq!(ready(Visible::Held(secs(89))), Verdict::No);
         assert_eq!(
             ready(Visible::Held(secs(101))),
-            Answer::Yes,
+            Verdict::Yes,
             "written after this probe has read the clock"
         );
-        assert_eq!(ready(running), Answer::Ask);
+        assert_eq!(ready(running), Verdict::RunCommand);
     }
 
     #[test]
     fn a_child_that_has_just_started_is_alive() {
         let secs = Duration::from_secs;
-        let ask = |kind, since| {
+        let decide = |kind, since| {
             let state = Some(Visible::Running(secs(since)));
-            answer(&options(kind), state, secs(100))
+            verdict(&options(kind), state, secs(100))
         };
-        assert_eq!(ask(ProbeKind::Liveness, 71), Answer::Yes);
-        assert_eq!(ask(ProbeKind::Liveness, 70), Answer::Ask);
-        assert_eq!(ask(ProbeKind::Startup, 100), Answer::Ask);
-        assert_eq!(ask(ProbeKind::Readiness, 100), Answer::Ask);
+        assert_eq!(decide(ProbeKind::Liveness, 71), Verdict::Yes);
+        assert_eq!(decide(ProbeKind::Liveness, 70), Verdict::RunCommand);
+        assert_eq!(decide(ProbeKind::Startup, 100), Verdict::RunCommand);
+        assert_eq!(decide(ProbeKind::Readiness, 100), Verdict::RunCommand);
     }
 
     fn options(kind: ProbeKind) -> ProbeOptions {

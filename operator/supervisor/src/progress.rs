@@ -47,7 +47,7 @@ impl ProgressFile {
     }
 
     /// Returns changed progress. Invalid content is ignored, because the child may be writing.
-    pub fn look(&mut self) -> Option<Event> {
+    pub fn read_change(&mut self) -> Option<Event> {
         let written = parse(&read(&self.path)?)?;
         if self.last.replace(written) == Some(written) {
             return None;
@@ -85,7 +85,7 @@ mod tests {
     fn a_progress_report_of_a_child_is_read_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = ProgressFile::new(folder.path());
-        assert_eq!(file.look(), None, "nothing was told");
+        assert_eq!(file.read_change(), None, "nothing was told");
         for (text, event) in [
             ("1200", Some(written(1200, None))),
             ("1200\n", None),
@@ -98,14 +98,14 @@ mod tests {
             ("0", Some(written(0, None))),
         ] {
             fs::write(file.path(), text).unwrap();
-            assert_eq!(file.look(), event, "{text}");
+            assert_eq!(file.read_change(), event, "{text}");
         }
         file.clear().unwrap();
         file.clear().unwrap();
-        assert_eq!(file.look(), None);
+        assert_eq!(file.read_change(), None);
         fs::write(file.path(), "0").unwrap();
         assert_eq!(
-            file.look(),
+            file.read_change(),
             Some(written(0, None)),
             "written by the next child"
         );
@@ -124,10 +124,10 @@ mod tests {
             "18446744073709551616",
         ] {
             fs::write(file.path(), text).unwrap();
-            assert_eq!(file.look(), None, "{text:?}");
+            assert_eq!(file.read_change(), None, "{text:?}");
         }
         fs::write(file.path(), "9".repeat(5000)).unwrap();
-        assert_eq!(file.look(), None, "longer than any two numbers");
+        assert_eq!(file.read_change(), None, "longer than any two numbers");
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let other = folder.path().join("other");
         fs::write(&other, "7").unwrap();
         std::os::unix::fs::symlink(&other, file.path()).unwrap();
-        assert_eq!(file.look(), None, "a link");
+        assert_eq!(file.read_change(), None, "a link");
         file.clear().unwrap();
         rustix::fs::mkfifoat(
             rustix::fs::CWD,
@@ -145,9 +145,9 @@ mod tests {
             rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
         )
         .unwrap();
-        assert_eq!(file.look(), None, "a pipe, which nobody writes to");
+        assert_eq!(file.read_change(), None, "a pipe, which nobody writes to");
         file.clear().unwrap();
         fs::create_dir(file.path()).unwrap();
-        assert_eq!(file.look(), None, "a folder");
+        assert_eq!(file.read_change(), None, "a folder");
     }
 }

@@ -27,7 +27,7 @@ const LONGEST: u64 = 1 << 20;
 const MOST: usize = 10_000;
 
 /// Name prefixes of files that a later process never reads. Checkpoints in memory have other names.
-const KNOWN: [&[u8]; 12] = [
+const LIBRARY_PREFIXES: [&[u8]; 12] = [
     b"nccl-",            // NCCL and RCCL
     b"torch_",           // PyTorch: tensors shared between processes
     b"psm_",             // Python: multiprocessing.shared_memory without a name
@@ -54,7 +54,9 @@ pub enum CleanedFiles {
 impl CleanedFiles {
     fn contain(self, name: &OsStr) -> bool {
         match self {
-            Self::Known => KNOWN.iter().any(|known| name.as_bytes().starts_with(known)),
+            Self::Known => LIBRARY_PREFIXES
+                .iter()
+                .any(|prefix| name.as_bytes().starts_with(prefix)),
             Self::All => true,
             Self::None => false,
         }

@@ -14,7 +14,7 @@ use lockstep_supervisor::machine::SignalNumber;
 
 pub struct Signals {
     wakes: UnixStream,
-    seen: Vec<(SignalNumber, Arc<AtomicBool>)>,
+    flags: Vec<(SignalNumber, Arc<AtomicBool>)>,
 }
 
 impl Signals {
@@ -22,15 +22,15 @@ impl Signals {
         let (wakes, wake) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
         pipe::register(Signal::CHILD.as_raw(), wake.try_clone()?)?;
-        let mut seen = Vec::new();
+        let mut flags = Vec::new();
         for (_, signal) in PASSED_SIGNALS {
             let flag = Arc::new(AtomicBool::new(false));
             // The flag first: it is then set when `poll` wakes up.
             flag::register(signal.into(), flag.clone())?;
             pipe::register(signal.into(), wake.try_clone()?)?;
-            seen.push((signal, flag));
+            flags.push((signal, flag));
         }
-        Ok(Self { wakes, seen })
+        Ok(Self { wakes, flags })
     }
 
     /// Signals since the last call, without SIGCHLD: the caller reaps after each wake-up.
@@ -39,7 +39,7 @@ impl Signals {
         // Drained before the flags are read: a signal in between wakes `poll` again.
         while self.wakes.read(&mut bytes).is_ok_and(|read| read > 0) {}
         let arrived = self
-            .seen
+            .flags
             .iter()
             .filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
         arrived.map(|(signal, _)| *signal).collect()

@@ -35,15 +35,15 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// in the frame.
 const LONGEST_MESSAGE: u64 = 1000;
 /// First and longest pause between two searches for processes to kill. SIGCHLD wakes up earlier.
-const LOOK: Duration = Duration::from_millis(1);
-const LOOK_MAX: Duration = Duration::from_millis(250);
+const SEARCH_PAUSE: Duration = Duration::from_millis(1);
+const SEARCH_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Pause after a failed write of the state for probes.
 const RETRY_STATE: Duration = Duration::from_secs(1);
 /// Why signals do not reach processes of another user, and what to do.
 const NOT_PERMITTED: &str = "the process has another user, and the supervisor lacks capability \
      KILL: add it to securityContext.capabilities of the container, or run all processes as one user";
 /// Interval of reads of the child's progress.
-const LOOK_PROGRESS: Duration = Duration::from_secs(1);
+const READ_PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuperviseOptions {
@@ -83,12 +83,12 @@ struct Supervisor {
     oom_before: u64,
     child: Option<Pid>,
     progress: ProgressFile,
-    look_at_progress: Moment,
+    read_progress_at: Moment,
     visible: Option<Visible>,
     /// Time of the next write of the state after a failure.
     retry_state: Option<Moment>,
-    look_at: Moment,
-    look_again: Duration,
+    search_at: Moment,
+    search_pause: Duration,
 }
 
 impl Supervisor {
@@ -117,11 +117,11 @@ impl Supervisor {
             oom_before: 0,
             child: None,
             progress: ProgressFile::new(&options.folder),
-            look_at_progress: now,
+            read_progress_at: now,
             visible: None,
             retry_state: None,
-            look_at: now,
-            look_again: LOOK,
+            search_at: now,
+            search_pause: SEARCH_PAUSE,
             options,
         })
     }
@@ -134,8 +134,8 @@ impl Supervisor {
         if let Some(code) = self.reap() {
             return Some(code);
         }
-        if let Some(seen) = self.look_at_progress()
-            && let Some(code) = self.give(seen)
+        if let Some(progress) = self.read_progress()
+            && let Some(code) = self.give(progress)
         {
             return Some(code);
         }
@@ -148,7 +148,7 @@ impl Supervisor {
             let event = match event {
                 LinkEvent::Came => Event::AgentCame,
                 LinkEvent::Went => Event::AgentWent,
-                LinkEvent::Said(order) => Event::Order(order),
+                LinkEvent::Received(order) => Event::Order(order),
             };
             if let Some(code) = self.give(event) {
                 return Some(code);
@@ -175,29 +175,29 @@ impl Supervisor {
             }
         }
         if reaped.none_left && self.machine.kills_tree() {
-            self.give(Event::TreeGone)
+            self.give(Event::TreeEnded)
         } else {
             None
         }
     }
 
-    fn look_at_progress(&mut self) -> Option<Event> {
+    fn read_progress(&mut self) -> Option<Event> {
         let now = clock::now();
         // Progress is read before each check of a deadline.
         let judged = self.machine.next_deadline().is_some_and(|at| at <= now);
-        if self.child.is_none() || (now < self.look_at_progress && !judged) {
+        if self.child.is_none() || (now < self.read_progress_at && !judged) {
             return None;
         }
-        self.look_at_progress = now + LOOK_PROGRESS;
-        self.progress.look()
+        self.read_progress_at = now + READ_PROGRESS_EVERY;
+        self.progress.read_change()
     }
 
     fn kill_tree(&mut self) {
         let now = clock::now();
-        if self.machine.kills_tree() && now >= self.look_at {
+        if self.machine.kills_tree() && now >= self.search_at {
             tree::kill_all(self.child);
-            self.look_at = now + self.look_again;
-            self.look_again = (self.look_again * 2).min(LOOK_MAX);
+            self.search_at = now + self.search_pause;
+            self.search_pause = (self.search_pause * 2).min(SEARCH_PAUSE_MAX);
         }
     }
 
@@ -220,7 +220,7 @@ impl Supervisor {
         match action {
             Effect::Start(release) => return Some(self.start(&release)),
             Effect::Forward(signal) => self.forward(signal),
-            Effect::KillTree => (self.look_at, self.look_again) = (Moment::ZERO, LOOK),
+            Effect::KillTree => (self.search_at, self.search_pause) = (Moment::ZERO, SEARCH_PAUSE),
             Effect::CleanSharedMemory => self.clean_shared_memory(),
             Effect::Send(message) => self.link.send(&message),
             Effect::ReportSurvivors { attempt } => {
@@ -341,13 +341,13 @@ impl Supervisor {
     }
 
     fn wait(&self) -> io::Result<()> {
-        let look = self.machine.kills_tree().then_some(self.look_at);
-        let look_at_progress = self.child.map(|_| self.look_at_progress);
+        let search = self.machine.kills_tree().then_some(self.search_at);
+        let read_progress_at = self.child.map(|_| self.read_progress_at);
         let due = [
             self.machine.next_deadline(),
             self.link.next_deadline(),
-            look,
-            look_at_progress,
+            search,
+            read_progress_at,
             self.retry_state,
         ]
         .into_iter()

@@ -155,9 +155,9 @@ fn descends(process: &Process) -> bool {
     else {
         return false;
     };
-    let mut seen = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     while at.parent != own {
-        if !seen.insert(at.pid) {
+        if !visited.insert(at.pid) {
             return false;
         }
         let Some(parent) = Process::read(at.parent) else {

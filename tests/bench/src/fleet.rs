@@ -45,12 +45,12 @@ impl Fleet {
             scheduler_settings: lockstep_scheduler::SchedulerSettings::default(),
         });
         for kind in WatchedKind::ALL {
-            manager.hear(kind, Event::Init)?;
-            manager.hear(kind, Event::InitDone)?;
+            manager.deliver(kind, Event::Init)?;
+            manager.deliver(kind, Event::InitDone)?;
         }
         for number in 0..workloads {
             for (kind, object) in objects(number) {
-                manager.hear(kind, Event::Apply(object))?;
+                manager.deliver(kind, Event::Apply(object))?;
             }
         }
         Ok(Self(manager))

@@ -436,12 +436,12 @@ impl SimCluster {
     /// Tells the manager process whether the API server supports native groups. A new process tests
     /// the API server itself.
     pub fn native_support(&mut self, supported: bool) {
-        self.manager.hear_native_support(supported);
+        self.manager.deliver_native_support(supported);
     }
 
     /// Adds a group of kube-scheduler. A new manager process does not know it.
     pub fn native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
-        self.manager.hear_native_group(kind, key, group);
+        self.manager.deliver_native_group(kind, key, group);
     }
 
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {

@@ -102,7 +102,7 @@ impl Manager {
             settings,
         );
         self.stepped
-            .hear_native_support(self.lifecycle.backend.has_native_groups());
+            .deliver_native_support(self.lifecycle.backend.has_native_groups());
         let mut store = self.store.lock();
         for kind in WatchedKind::ALL {
             store.relist(kind);
@@ -123,7 +123,7 @@ impl Manager {
             let ends = |pod: &Value| pod["metadata"]["deletionGracePeriodSeconds"] == 0;
             let ending = matches!(&event, Event::Apply(object) if ends(object));
             self.stepped
-                .hear(kind, event)
+                .deliver(kind, event)
                 .unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
             if ending {
                 return true;
@@ -132,13 +132,13 @@ impl Manager {
     }
 
     /// Tells this process whether the API server supports native groups.
-    pub fn hear_native_support(&mut self, supported: bool) {
-        self.stepped.hear_native_support(supported);
+    pub fn deliver_native_support(&mut self, supported: bool) {
+        self.stepped.deliver_native_support(supported);
     }
 
     /// Adds a group of kube-scheduler. A new process does not know it.
-    pub fn hear_native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
-        self.stepped.hear_native_group(kind, key, group);
+    pub fn deliver_native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
+        self.stepped.deliver_native_group(kind, key, group);
     }
 
     /// Handles all delivered events.

@@ -22,7 +22,7 @@ use crate::runtime::RuntimeError;
 
 /// Largest response in bytes, the same limit as in the kubelet. The listing of a full node exceeds
 /// gRPC's default of 4 MiB.
-const MAX_ANSWER: usize = 16 << 20;
+const MAX_RESPONSE: usize = 16 << 20;
 /// Requested version of the kubelet's runtime API.
 const KUBELET_API: &str = "0.1.0";
 /// While this condition is not true, the runtime accepts no calls.
@@ -105,7 +105,7 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) fn new(socket: &Socket, deadline: Duration, metrics: &Metrics) -> Self {
         let channel = socket.endpoint.connect_lazy();
-        let client = RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+        let client = RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE);
         Self {
             client,
             deadline,

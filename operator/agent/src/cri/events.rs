@@ -57,7 +57,7 @@ impl Events {
                     sleep_until(*until).await;
                     self.state = State::Requested(self.calls.clone().events().boxed());
                 }
-                State::Requested(answer) => match answer.await {
+                State::Requested(response) => match response.await {
                     Ok(stream) => {
                         info!("the runtime streams container events");
                         self.pause = self.first_pause;

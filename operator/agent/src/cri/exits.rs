@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::DateTime;
 use lockstep_api::names::labels;
-use lockstep_node::{Exit, SeenContainer};
+use lockstep_node::{Exit, ObservedContainer};
 
 use super::api::{ContainerEventResponse, ContainerState, ContainerStatus};
 
-pub(super) type Ended = (String, SeenContainer);
+pub(super) type Ended = (String, ObservedContainer);
 
 /// Most exits kept for one pod. A runtime lists one or two per container; the others belong to
 /// removed containers.
@@ -28,7 +28,7 @@ pub(super) struct Exits(BTreeMap<String, BTreeMap<String, Ended>>);
 
 impl Exits {
     /// Records the exits in an event. Returns true if the event may concern a member's pod.
-    pub(super) fn learn(&mut self, event: ContainerEventResponse) -> bool {
+    pub(super) fn record(&mut self, event: ContainerEventResponse) -> bool {
         // An event without a sandbox belongs to a removed pod.
         let Some(sandbox) = event.pod_sandbox_status else {
             return true;
@@ -60,7 +60,7 @@ impl Exits {
         };
         let created_at = DateTime::from_timestamp_nanos(status.created_at);
         let metadata = status.metadata.clone().unwrap_or_default();
-        let container = SeenContainer {
+        let container = ObservedContainer {
             id: status.id.clone(),
             restarts: restarts(metadata.attempt),
             created_at,
@@ -79,7 +79,7 @@ impl Exits {
         }
     }
 
-    pub(super) fn knows(&self, pod_uid: &str, container_id: &str) -> bool {
+    pub(super) fn contains(&self, pod_uid: &str, container_id: &str) -> bool {
         self.0
             .get(pod_uid)
             .is_some_and(|ends| ends.contains_key(container_id))
@@ -116,7 +116,7 @@ mod tests {
             exits.insert("p", &ended(id));
         }
         assert_eq!(exits.of("p").count(), MAX_PER_POD);
-        assert!(exits.knows("p", "999") && !exits.knows("p", "0"));
+        assert!(exits.contains("p", "999") && !exits.contains("p", "0"));
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub struct CriRuntime {
     /// End of the time in which further changes are likely.
     lively_until: Instant,
     /// Time of the next listing without an event.
-    look_at: Instant,
+    list_at: Instant,
     metrics: Metrics,
 }
 
@@ -103,7 +103,7 @@ impl CriRuntime {
             listed: Vec::new(),
             members: false,
             lively_until: Instant::now(),
-            look_at: Instant::now(),
+            list_at: Instant::now(),
             metrics: metrics.clone(),
         }
     }
@@ -119,7 +119,7 @@ impl CriRuntime {
 
     fn take(&mut self, event: Event) -> bool {
         match event {
-            Event::Container(event) => self.exits.learn(event),
+            Event::Container(event) => self.exits.record(event),
             Event::Interrupted => true,
         }
     }
@@ -145,21 +145,21 @@ impl CriRuntime {
     }
 
     /// Requests the exits that no event reported. A missing container counts as removed.
-    async fn learn_exits(
+    async fn fetch_exits(
         &mut self,
         pods: &[view::Pod],
         containers: &[Container],
     ) -> Result<(), RuntimeError> {
-        let mut unknown = Vec::new();
+        let mut unrecorded = Vec::new();
         for (pod, container) in view::join(pods, containers) {
             if container.state() == ContainerState::ContainerExited
-                && !self.exits.knows(&pod.uid, &container.id)
+                && !self.exits.contains(&pod.uid, &container.id)
             {
-                unknown.push((pod.uid.clone(), container.id.clone()));
+                unrecorded.push((pod.uid.clone(), container.id.clone()));
             }
         }
         let calls = &self.calls;
-        let answers = stream::iter(unknown)
+        let statuses = stream::iter(unrecorded)
             .map(|(uid, id)| async move {
                 calls
                     .container_status(&id)
@@ -167,7 +167,7 @@ impl CriRuntime {
                     .map(|status| (uid, status))
             })
             .buffer_unordered(STATUS_CALLS);
-        for (uid, status) in answers.try_collect::<Vec<_>>().await? {
+        for (uid, status) in statuses.try_collect::<Vec<_>>().await? {
             if let Some(status) = status {
                 self.exits.insert(&uid, &status);
             }
@@ -185,7 +185,7 @@ impl Runtime for CriRuntime {
     async fn list(&mut self) -> Result<Vec<Sandbox>, RuntimeError> {
         // Set before the calls: changes during a listing belong to the next listing, and a failed
         // listing is not repeated at once.
-        self.look_at = Instant::now() + self.interval();
+        self.list_at = Instant::now() + self.interval();
         let pods = view::pods(self.calls.list_pod_sandboxes().await?);
         let containers = self.calls.list_containers().await?;
         // Only events have the exit codes of containers that were removed before this listing.
@@ -193,7 +193,7 @@ impl Runtime for CriRuntime {
         let news = self.take_waiting();
         self.exits
             .keep_only(&pods.iter().map(|p| p.uid.as_str()).collect());
-        self.learn_exits(&pods, &containers).await?;
+        self.fetch_exits(&pods, &containers).await?;
         self.members = !pods.is_empty();
         self.metrics.members.set(pods.len() as i64);
         self.metrics
@@ -205,7 +205,7 @@ impl Runtime for CriRuntime {
             self.lively_until = Instant::now() + LIVELY;
         }
         // These events may be newer than this listing.
-        self.look_at = Instant::now()
+        self.list_at = Instant::now()
             + if news {
                 Duration::ZERO
             } else {
@@ -229,8 +229,8 @@ impl Runtime for CriRuntime {
                         return;
                     }
                 }
-                () = sleep_until(self.look_at) => {
-                    self.look_at = Instant::now() + self.interval();
+                () = sleep_until(self.list_at) => {
+                    self.list_at = Instant::now() + self.interval();
                     if self.events.are_expected() || self.differs().await {
                         return;
                     }

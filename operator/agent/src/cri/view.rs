@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::DateTime;
 use lockstep_api::names::labels;
-use lockstep_node::SeenContainer;
+use lockstep_node::ObservedContainer;
 
 use super::api::{Container, ContainerState, PodSandbox};
 use super::exits::{Exits, restarts};
@@ -66,19 +66,19 @@ pub(super) fn join<'a>(
 
 /// Each pod with running containers from the listing and ended containers from the known exits.
 pub(super) fn sandboxes(pods: Vec<Pod>, containers: &[Container], exits: &Exits) -> Vec<Sandbox> {
-    let mut running: BTreeMap<String, Vec<(String, SeenContainer)>> = BTreeMap::new();
+    let mut running: BTreeMap<String, Vec<(String, ObservedContainer)>> = BTreeMap::new();
     for (pod, container) in join(&pods, containers) {
         // A container in state Unknown may still run.
         let runs = matches!(
             container.state(),
             ContainerState::ContainerRunning | ContainerState::ContainerUnknown
         );
-        if !runs || exits.knows(&pod.uid, &container.id) {
+        if !runs || exits.contains(&pod.uid, &container.id) {
             continue;
         }
         let metadata = container.metadata.clone().unwrap_or_default();
         let created_at = DateTime::from_timestamp_nanos(container.created_at);
-        let seen = SeenContainer {
+        let observed = ObservedContainer {
             id: container.id.clone(),
             restarts: restarts(metadata.attempt),
             created_at,
@@ -87,11 +87,11 @@ pub(super) fn sandboxes(pods: Vec<Pod>, containers: &[Container], exits: &Exits)
         running
             .entry(pod.uid.clone())
             .or_default()
-            .push((metadata.name, seen));
+            .push((metadata.name, observed));
     }
     let mut out = Vec::with_capacity(pods.len());
     for pod in pods {
-        let mut by_name: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Vec<ObservedContainer>> = BTreeMap::new();
         for (name, container) in exits
             .of(&pod.uid)
             .cloned()

@@ -34,18 +34,18 @@ pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<Super
             ..state.clone()
         },
         FromSupervisor::Survivors { .. } => state.clone(),
-        FromSupervisor::Progress(told) => SupervisorState {
-            progress: Some(child_progress(told)?),
+        FromSupervisor::Progress(progress) => SupervisorState {
+            progress: Some(child_progress(progress)?),
             ..state.clone()
         },
     })
 }
 
-fn child_progress(told: &Progress) -> Option<ChildProgress> {
+fn child_progress(progress: &Progress) -> Option<ChildProgress> {
     Some(ChildProgress {
-        attempt: number(told.attempt)?,
-        step: (count(told.step), time(told.step_time)?),
-        checkpoint: match told.checkpoint {
+        attempt: number(progress.attempt)?,
+        step: (count(progress.step), time(progress.step_time)?),
+        checkpoint: match progress.checkpoint {
             Some(saved) => Some((count(saved.step), time(saved.time)?)),
             None => None,
         },
@@ -268,7 +268,11 @@ mod tests {
         assert!(message(&"é".repeat(300)).len() <= MESSAGE);
     }
 
-    fn told(attempt: u64, step: u64, checkpoint: Option<Checkpoint>) -> FromSupervisor {
+    fn message_of_progress(
+        attempt: u64,
+        step: u64,
+        checkpoint: Option<Checkpoint>,
+    ) -> FromSupervisor {
         FromSupervisor::Progress(Progress {
             attempt,
             step,
@@ -291,17 +295,26 @@ mod tests {
             step: (7, at(1_000_000)),
             checkpoint: Some((5, at(1_000_001))),
         });
-        assert_eq!(progress(&[started(1), told(1, 7, saved)]), seen);
         assert_eq!(
-            progress(&[started(1), told(1, 7, saved), started(1)]),
+            progress(&[started(1), message_of_progress(1, 7, saved)]),
+            seen
+        );
+        assert_eq!(
+            progress(&[started(1), message_of_progress(1, 7, saved), started(1)]),
             seen,
             "the answer to a release that was said again"
         );
         let failed = exited(1, 3, ExitReason::Error);
-        assert_eq!(progress(&[started(1), told(1, 7, saved), failed]), seen);
-        assert_eq!(progress(&[told(1, 7, saved), started(2)]), None);
         assert_eq!(
-            progress(&[started(1), told(1, u64::MAX, None)]).map(|p| p.step.0),
+            progress(&[started(1), message_of_progress(1, 7, saved), failed]),
+            seen
+        );
+        assert_eq!(
+            progress(&[message_of_progress(1, 7, saved), started(2)]),
+            None
+        );
+        assert_eq!(
+            progress(&[started(1), message_of_progress(1, u64::MAX, None)]).map(|p| p.step.0),
             Some(i64::MAX)
         );
     }
@@ -320,8 +333,8 @@ mod tests {
             FromSupervisor::Started { attempt: beyond },
             exited(beyond, 1, ExitReason::Error),
             exited_at(1, 1, ExitReason::Error, u64::MAX),
-            told(beyond, 1, None),
-            told(
+            message_of_progress(beyond, 1, None),
+            message_of_progress(
                 1,
                 1,
                 Some(Checkpoint {

@@ -125,11 +125,11 @@ impl LinkEnd {
 
 impl Linking {
     pub(super) async fn run(mut self) -> Infallible {
-        let (mut pause, mut said, mut number) = (PAUSE, String::new(), 0);
+        let (mut pause, mut last_logged, mut number) = (PAUSE, String::new(), 0);
         loop {
             let began = Instant::now();
             let Err(end) = self.link(&mut number).await;
-            self.ended(&end, &mut said);
+            self.ended(&end, &mut last_logged);
             if began.elapsed() >= LASTING {
                 pause = PAUSE;
             }
@@ -143,7 +143,7 @@ impl Linking {
     }
 
     /// Counts and logs the end of a connection: a warning once per cause, debug for usual causes.
-    fn ended(&self, end: &LinkEnd, said: &mut String) {
+    fn ended(&self, end: &LinkEnd, last_logged: &mut String) {
         if let Some(reason) = end.refusal() {
             self.metrics.refused(reason);
         }
@@ -152,7 +152,7 @@ impl Linking {
             end,
             LinkEnd::Socket(SocketError::Absent { .. }) | LinkEnd::Closed | LinkEnd::Broken(_)
         );
-        if usual || *said == text {
+        if usual || *last_logged == text {
             debug!(pod = self.pod_uid, why = text, "no link to the supervisor");
         } else {
             warn!(
@@ -160,7 +160,7 @@ impl Linking {
                 why = text,
                 "no link to the supervisor, trying again"
             );
-            *said = text;
+            *last_logged = text;
         }
     }
 
@@ -338,11 +338,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_that_does_not_read_is_disconnected() {
         let (mut connection, _other) = connection();
-        let mut said = Ok(());
-        while said.is_ok() {
-            said = connection.send(&FromAgent::Hold { attempt: 1 }).await;
+        let mut sent = Ok(());
+        while sent.is_ok() {
+            sent = connection.send(&FromAgent::Hold { attempt: 1 }).await;
         }
-        assert!(matches!(said, Err(LinkEnd::Unread)), "{said:?}");
+        assert!(matches!(sent, Err(LinkEnd::Unread)), "{sent:?}");
     }
 
     #[tokio::test]

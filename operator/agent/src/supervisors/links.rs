@@ -20,7 +20,7 @@ use tracing::{error, info};
 use super::Supervisors;
 use super::frames::{frame, named};
 use super::link::{Linking, Slot};
-use super::socket::is_there;
+use super::socket::check_folder;
 use crate::metrics::Metrics;
 
 /// Shortest time between two identical messages to one supervisor.
@@ -84,12 +84,12 @@ impl SupervisorLinks {
 
 impl Supervisors for SupervisorLinks {
     fn out_of_reach(&self) -> Option<String> {
-        let why = is_there(&self.pods, self.own_pod_uid.as_deref()).err()?;
+        let why = check_folder(&self.pods, self.own_pod_uid.as_deref()).err()?;
         Some(format!("{}: {why}", self.pods.display()))
     }
 
-    fn look(&mut self, pods: &mut [NodePod]) {
-        let mut wanted = BTreeMap::new();
+    fn observe(&mut self, pods: &mut [NodePod]) {
+        let mut kept = BTreeMap::new();
         for pod in pods {
             pod.supervisor = None;
             if !pod.supervised {
@@ -104,13 +104,13 @@ impl Supervisors for SupervisorLinks {
                 _ => self.start(&pod.uid, container_id),
             };
             (pod.supervisor, link.looked_at) = link.state().unzip();
-            wanted.insert(pod.uid.clone(), link);
+            kept.insert(pod.uid.clone(), link);
         }
-        self.links = wanted;
+        self.links = kept;
         while self.tasks.try_join_next().is_some() {}
     }
 
-    fn look_again(&mut self, pods: &mut [NodePod]) {
+    fn observe_again(&mut self, pods: &mut [NodePod]) {
         for pod in pods {
             let link = self.links.get(&pod.uid);
             let up = link.and_then(|l| l.state().filter(|(_, up)| l.looked_at == Some(*up)));
@@ -142,7 +142,7 @@ struct Link {
     container_id: String,
     slot: Slot,
     sent: Sent,
-    /// Number of the connection in the last call of `look`.
+    /// Number of the connection in the last call of `observe`.
     looked_at: Option<u64>,
     task: AbortHandle,
 }
@@ -208,7 +208,7 @@ impl Drop for Link {
 
 #[cfg(test)]
 mod tests {
-    use lockstep_node::SeenContainer;
+    use lockstep_node::ObservedContainer;
     use tokio::sync::mpsc;
 
     use super::super::link::Up;
@@ -292,7 +292,7 @@ mod tests {
             SupervisorLinks::new(Path::new("/"), None, Duration::ZERO, random, &metrics);
         let slot = link.slot.clone();
         links.links.insert("p1".to_owned(), link);
-        let container = SeenContainer {
+        let container = ObservedContainer {
             id: "c1".to_owned(),
             restarts: 0,
             created_at: chrono::DateTime::UNIX_EPOCH,
@@ -304,16 +304,16 @@ mod tests {
             containers: vec![container],
             ..NodePod::default()
         }];
-        links.look(&mut pods);
-        links.look_again(&mut pods);
+        links.observe(&mut pods);
+        links.observe_again(&mut pods);
         assert!(pods[0].supervisor.is_some());
         if let Some(up) = slot.get().as_mut() {
             up.number = 2;
         }
-        links.look_again(&mut pods);
+        links.observe_again(&mut pods);
         assert_eq!(pods[0].supervisor, None, "it may be the next container's");
-        links.look(&mut pods);
-        links.look_again(&mut pods);
+        links.observe(&mut pods);
+        links.observe_again(&mut pods);
         assert!(pods[0].supervisor.is_some());
     }
 

@@ -27,18 +27,18 @@ pub trait Supervisors: Send {
     /// Sets [`NodePod::supervisor`] of each pod, and keeps links only to supervised pods. `pods`
     /// are all pods of the node. Only the latest state counts: a child that started and ended since
     /// the last call counts as ended.
-    fn look(&mut self, pods: &mut [NodePod]);
+    fn observe(&mut self, pods: &mut [NodePod]);
 
-    /// [`Supervisors::look`] while the runtime does not answer, with the pods of the last call. The
-    /// state of a newer connection is ignored, because it may belong to another container.
-    fn look_again(&mut self, pods: &mut [NodePod]);
+    /// [`Supervisors::observe`] while the runtime does not answer, with the pods of the last call.
+    /// The state of a newer connection is ignored, because it may belong to another container.
+    fn observe_again(&mut self, pods: &mut [NodePod]);
 
     /// Sends these messages. A message is repeated on the same link only when it is due. Never
     /// blocks. Returns the time until the next repetition.
     fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration>;
 
-    /// Returns after a change since the last [`Supervisors::look`]. After a drop, the caller must
-    /// call `look` anyway.
+    /// Returns after a change since the last [`Supervisors::observe`]. After a drop, the caller
+    /// must call `observe` anyway.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -50,15 +50,15 @@ impl<S: Supervisors> Supervisors for Option<S> {
             .map_or_else(switched_off, Supervisors::out_of_reach)
     }
 
-    fn look(&mut self, pods: &mut [NodePod]) {
+    fn observe(&mut self, pods: &mut [NodePod]) {
         if let Some(supervisors) = self {
-            supervisors.look(pods);
+            supervisors.observe(pods);
         }
     }
 
-    fn look_again(&mut self, pods: &mut [NodePod]) {
+    fn observe_again(&mut self, pods: &mut [NodePod]) {
         if let Some(supervisors) = self {
-            supervisors.look_again(pods);
+            supervisors.observe_again(pods);
         }
     }
 

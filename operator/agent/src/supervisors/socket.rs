@@ -112,7 +112,7 @@ fn is_uid(text: &str) -> bool {
 }
 
 /// Checks that the folder of pods exists and belongs to the kubelet of this pod.
-pub(super) fn is_there(pods: &Path, own_pod_uid: Option<&str>) -> io::Result<()> {
+pub(super) fn check_folder(pods: &Path, own_pod_uid: Option<&str>) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(pods, flags, Mode::empty())?;
     if let Some(uid) = own_pod_uid {

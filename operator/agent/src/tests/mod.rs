@@ -24,7 +24,9 @@ use kube::client::Body;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::{RestartOrder, RestartOrderSpec};
-use lockstep_node::{Exit, NodePod, Records, SeenContainer, SupervisorMessage, SupervisorState};
+use lockstep_node::{
+    Exit, NodePod, ObservedContainer, Records, SupervisorMessage, SupervisorState,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -178,7 +180,7 @@ impl Supervisors for Shared {
         self.world.lock().out_of_reach.clone()
     }
 
-    fn look(&mut self, pods: &mut [NodePod]) {
+    fn observe(&mut self, pods: &mut [NodePod]) {
         let mut world = self.world.lock();
         world.looks += 1;
         for pod in pods.iter_mut().filter(|p| p.supervised) {
@@ -186,8 +188,8 @@ impl Supervisors for Shared {
         }
     }
 
-    fn look_again(&mut self, pods: &mut [NodePod]) {
-        self.look(pods);
+    fn observe_again(&mut self, pods: &mut [NodePod]) {
+        self.observe(pods);
     }
 
     fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration> {
@@ -327,7 +329,7 @@ impl Rig {
                 reason: "Error".into(),
                 at,
             };
-            SeenContainer {
+            ObservedContainer {
                 id: (*id).to_owned(),
                 restarts: i as i32,
                 created_at: at,
@@ -335,7 +337,7 @@ impl Rig {
             }
         });
         let created_at = start_time() + TimeDelta::seconds(ended.len() as i64);
-        let running = SeenContainer {
+        let running = ObservedContainer {
             id: id.to_owned(),
             restarts: ended.len() as i32,
             created_at,

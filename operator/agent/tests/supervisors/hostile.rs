@@ -154,7 +154,7 @@ async fn a_silent_supervisor_does_not_delay_other_supervisors() {
 async fn one_that_says_nothing_is_refused_in_the_end() {
     let mut node = Node::new(&["bad"]);
     serve(&node.volume("bad"), says(Vec::new()));
-    node.links.look(&mut node.pods);
+    node.links.observe(&mut node.pods);
     node.counted("refused_total{reason=\"greeting\"}", 2).await;
 }
 

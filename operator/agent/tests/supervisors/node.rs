@@ -9,7 +9,7 @@ use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
 use lockstep_api::restart_order::CoordinatorAddress;
 use lockstep_node::{
-    ChildEnd, NodePod, SeenContainer, SupervisorCommand, SupervisorMessage, SupervisorState,
+    ChildEnd, NodePod, ObservedContainer, SupervisorCommand, SupervisorMessage, SupervisorState,
 };
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
@@ -112,7 +112,7 @@ impl Node {
     ) {
         let seeing = async {
             loop {
-                self.links.look(&mut self.pods);
+                self.links.observe(&mut self.pods);
                 let states: Vec<_> = self.pods.iter().map(state).collect();
                 if holds(&states) {
                     return;
@@ -182,7 +182,7 @@ fn start(kubelet: &std::path::Path) -> (SupervisorLinks, Registry) {
 }
 
 fn pod(uid: &str) -> NodePod {
-    let container = SeenContainer {
+    let container = ObservedContainer {
         id: format!("{uid}-0"),
         restarts: 0,
         created_at: DateTime::UNIX_EPOCH,

@@ -101,7 +101,7 @@ async fn a_restarted_supervisor_begins_without_state() {
 
     // A later container is never mistaken for the earlier one, in any order of observation.
     node.restart_container(0);
-    node.links.look(&mut node.pods);
+    node.links.observe(&mut node.pods);
     assert_eq!(node.pods[0].supervisor, None);
     drop(second);
     let _third = Supervisor::start(&folder, TRAINING);
@@ -115,7 +115,7 @@ async fn an_agent_waits_for_supervisors_that_are_yet_to_come() {
     node.sees(&[None]).await;
     node.pods[0].containers.push(container);
     fs::remove_dir(node.volume("p1")).unwrap();
-    node.links.look(&mut node.pods);
+    node.links.observe(&mut node.pods);
     fs::create_dir(node.volume("p1")).unwrap();
     let _supervisor = Supervisor::start(&node.volume("p1"), TRAINING);
     node.sees(&[Some(held(0))]).await;
@@ -130,12 +130,12 @@ async fn links_end_with_their_pods_and_with_the_agent() {
     node.sees(&[Some(held(0)), Some(held(0)), Some(held(0))])
         .await;
     node.pods.remove(0);
-    node.links.look(&mut node.pods);
+    node.links.observe(&mut node.pods);
     node.has_links(2).await;
     first.prints("the agent is away").await;
     // Without a running container there is no supervisor.
     node.pods[0].containers.clear();
-    node.links.look(&mut node.pods);
+    node.links.observe(&mut node.pods);
     node.has_links(1).await;
     second.prints("the agent is away").await;
     node.restart_agent();

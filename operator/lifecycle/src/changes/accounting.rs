@@ -14,7 +14,7 @@ impl Ledger {
     /// Accounts for the time until now, if capacity has changed or another change is recorded.
     pub fn account(&mut self, facts: &Facts<'_>, recording: bool) {
         let holds = self.note_held(facts);
-        let waits = facts.gangs.iter().any(|g| self.wants_capacity(facts, g));
+        let waits = facts.gangs.iter().any(|g| self.needs_capacity(facts, g));
         let spent = &mut self.spent;
         if spent.accelerators != holds || recording {
             let passed = spent.until.map_or(0, |from| seconds(from, facts.now));
@@ -107,7 +107,7 @@ impl Ledger {
     }
 
     /// False while suspended, before the start, or while the gang waits for another group.
-    fn wants_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
+    fn needs_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
         self.ended.is_none()
             && !facts.spec().suspend
             && self.gang(&gang.key).is_some_and(|g| g.started)

@@ -217,7 +217,7 @@ impl OpenIncident {
     ) {
         for member in members {
             for pod in facts.pods_of(&member) {
-                if !self.knows_by_attempt(pod) {
+                if !self.identifies_by_attempt(pod) {
                     self.old_pods.insert(pod.uid.clone());
                 }
             }

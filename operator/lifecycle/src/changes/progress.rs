@@ -26,20 +26,22 @@ impl Ledger {
         };
         let step_time = last.step_time;
         let checkpoint = last_checkpoint(&reported, self.progress.as_ref());
-        let known = self.progress.get_or_insert(TrainingProgress {
+        let recorded = self.progress.get_or_insert(TrainingProgress {
             step: last.step,
             step_time,
             checkpoint_step: None,
             checkpoint_time: None,
         });
-        if last.step != known.step && is_to_be_noted(step_time, Some(known.step_time), recording) {
-            (known.step, known.step_time) = (last.step, step_time);
+        if last.step != recorded.step
+            && is_to_be_noted(step_time, Some(recorded.step_time), recording)
+        {
+            (recorded.step, recorded.step_time) = (last.step, step_time);
         }
         if let Some((time, step)) = checkpoint
-            && known.checkpoint_step != Some(step)
-            && is_to_be_noted(time, known.checkpoint_time, recording)
+            && recorded.checkpoint_step != Some(step)
+            && is_to_be_noted(time, recorded.checkpoint_time, recording)
         {
-            (known.checkpoint_step, known.checkpoint_time) = (Some(step), Some(time));
+            (recorded.checkpoint_step, recorded.checkpoint_time) = (Some(step), Some(time));
         }
     }
 
@@ -50,8 +52,8 @@ impl Ledger {
 }
 
 /// True after [`RECORD_EVERY`], or for a later time if another change is recorded.
-fn is_to_be_noted(time: DateTime<Utc>, known: Option<DateTime<Utc>>, recording: bool) -> bool {
-    known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
+fn is_to_be_noted(time: DateTime<Utc>, recorded: Option<DateTime<Utc>>, recording: bool) -> bool {
+    recorded.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
 }
 
 fn all_reported<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {

@@ -7,13 +7,13 @@
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
 //! | [`end`] | after the end of the workload |
 //! | [`removal`] | deletions of pods, and exceptions |
-//! | [`refused`] | recently refused requests |
+//! | [`rejected`] | recently rejected requests |
 
 mod end;
 mod native_groups;
 mod objects;
 mod pods;
-mod refused;
+mod rejected;
 mod removal;
 
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     }
     let membership = ledger.membership(facts.spec());
     let complete = objects::ensure_all(facts, ledger, &membership, out, wake);
-    let native = NativeGroups::wanted(facts, ledger, &membership);
+    let native = NativeGroups::desired(facts, ledger, &membership);
     let complete = native.ensure(facts, out, wake) && complete;
     delete_surplus(facts, applied, out);
     let mut creates = Creations::default();
@@ -72,7 +72,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
         let Some(entry) = ledger.gang(&gang.key) else {
             continue;
         };
-        waits |= wants_nodes(facts, ledger, gang, entry);
+        waits |= needs_nodes(facts, ledger, gang, entry);
         retries.extend(retry_time(facts, entry, wake));
         let placement = match facts.placement_state(&gang.key, entry) {
             PlacementState::Placed(placement) => Some(placement),
@@ -127,7 +127,7 @@ fn retry_time(facts: &Facts<'_>, entry: &GangLedger, wake: &mut Wake) -> Option<
     waits.then_some(backoff.until)
 }
 
-fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedger) -> bool {
+fn needs_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedger) -> bool {
     if !entry.started || entry.backoff.is_some() {
         return false;
     }
@@ -150,12 +150,12 @@ fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedg
 fn delete_surplus(facts: &Facts<'_>, applied: &str, out: &mut Vec<Action>) {
     let members: BTreeSet<&Member> = facts.gangs.iter().flat_map(Gang::members).collect();
     for pod in facts.pods() {
-        let known = pod
+        let is_member = pod
             .identity
             .member
             .as_ref()
             .is_some_and(|m| members.contains(m));
-        if names_other_spec(&pod.identity.spec_hash, applied) || !known {
+        if names_other_spec(&pod.identity.spec_hash, applied) || !is_member {
             out.extend(delete(pod));
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct NativeGroups<'f> {
 }
 
 impl<'f> NativeGroups<'f> {
-    pub fn wanted(facts: &'f Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> Self {
+    pub fn desired(facts: &'f Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> Self {
         let mut groups = Self::default();
         let native = facts.view.native();
         let creates = facts.view.backend().has_native_groups();
@@ -84,8 +84,8 @@ impl<'f> NativeGroups<'f> {
 
     /// Native pod group that new pods of a gang join.
     pub fn name(&self, gang: &GangKey) -> Option<&str> {
-        let wanted = self.gangs.iter().find(|w| w.gang.key == *gang);
-        wanted.map(|w| &*w.name)
+        let desired = self.gangs.iter().find(|w| w.gang.key == *gang);
+        desired.map(|w| &*w.name)
     }
 
     /// True if pods may be created: all wanted native groups exist.
@@ -97,18 +97,18 @@ impl<'f> NativeGroups<'f> {
         if !self.gangs.is_empty() {
             let workload = native_workload(view, self.gangs.iter().map(|w| w.gang));
             let name = workload.metadata.name.clone().unwrap_or_default();
-            // For an object of another owner, the refusal of the create names the conflict.
+            // For an object of another owner, the rejection of the create names the conflict.
             let present = native.workloads.get(&name).filter(|held| held.owned);
             let object = Object::NativeWorkload(Box::new(workload));
             let ensured = ensure(facts, object, present, true, out, wake);
             complete &= ensured == Ensured::Same;
-            for wanted in &self.gangs {
+            for desired in &self.gangs {
                 let present = native
                     .pod_groups
-                    .get(&wanted.name)
+                    .get(&desired.name)
                     .filter(|held| held.owned);
-                let same = present.is_some_and(|h| h.content.min_count == wanted.min_count);
-                let group = native_pod_group(view, wanted, &name);
+                let same = present.is_some_and(|h| h.content.min_count == desired.min_count);
+                let group = native_pod_group(view, desired, &name);
                 let object = Object::NativePodGroup(Box::new(group));
                 let ensured = ensure(facts, object, present, same, out, wake);
                 complete &= ensured == Ensured::Same;

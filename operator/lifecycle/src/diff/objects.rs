@@ -5,7 +5,7 @@ use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::membership::Membership;
 use lockstep_api::scheduling::GangSpec;
 
-use super::refused::is_recently_refused;
+use super::rejected::is_recently_rejected;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::objects::hash::spec_hash;
@@ -22,12 +22,12 @@ use lockstep_api::tier::Tier;
 pub(super) enum Ensured {
     Same,
     Requested,
-    /// Another owner's object has the name, or the API server has recently refused the request.
+    /// Another owner's object has the name, or the API server has recently rejected the request.
     Blocked,
 }
 
 /// Least time between dry runs after refusals of pods.
-const ASKED_AGAIN_AFTER: TimeDelta = TimeDelta::minutes(1);
+const REPEATED_AFTER: TimeDelta = TimeDelta::minutes(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DryRunFor {
@@ -48,14 +48,14 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
         DryRunFor::Retry { since } => Some(since),
         DryRunFor::Pods | DryRunFor::Placement => None,
     };
-    let answer = facts
+    let last_run = facts
         .view
         .dry_run()
         .filter(|d| d.spec_hash == spec_hash && !(needed && d.failed))
         .filter(|d| since.is_none_or(|since| d.at >= since));
-    let known =
-        answer.is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
-    if known || *facts.view.priority() == Priority::Unknown {
+    let is_current = last_run
+        .is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
+    if is_current || *facts.view.priority() == Priority::ClassMissing {
         return None;
     }
     let pods = dry_run_pods(facts.view, Tier::RestartRules);
@@ -69,10 +69,13 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
 }
 
 /// True if kube-scheduler has refused pods since the dry run, whose result may be outdated.
-fn is_refuted(facts: &Facts<'_>, asked: DateTime<Utc>, wake: &mut Wake) -> bool {
+fn is_refuted(facts: &Facts<'_>, dry_run_at: DateTime<Utc>, wake: &mut Wake) -> bool {
     let mut gangs = facts.view.gangs().values();
-    let refused = gangs.any(|gang| gang.refused_at.map_or(gang.avoids_nodes, |at| at > asked));
-    refused && facts.due(asked + ASKED_AGAIN_AFTER).passed(wake)
+    let unschedulable = gangs.any(|gang| {
+        gang.refused_at
+            .map_or(gang.avoids_nodes, |at| at > dry_run_at)
+    });
+    unschedulable && facts.due(dry_run_at + REPEATED_AFTER).passed(wake)
 }
 
 /// True if pods may be created: all objects exist with the wanted content.
@@ -85,7 +88,7 @@ pub(super) fn ensure_all(
 ) -> bool {
     let view = facts.view;
     let mut results = vec![service(facts, out, wake)];
-    if *view.priority() == Priority::Unknown {
+    if *view.priority() == Priority::ClassMissing {
         // The class was deleted. Existing objects and pods continue, but the API server would
         // refuse new pods.
         results.push(Ensured::Blocked);
@@ -98,9 +101,9 @@ pub(super) fn ensure_all(
         }
     }
     let surplus = delete_surplus_pod_groups(facts, out);
-    let wanted = orders::wanted(facts, ledger, membership, wake);
-    let same = view.order().is_some_and(|h| h.content == wanted);
-    let object = Object::RestartOrder(Box::new(build::restart_order(view, wanted)));
+    let desired = orders::desired(facts, ledger, membership, wake);
+    let same = view.order().is_some_and(|h| h.content == desired);
+    let object = Object::RestartOrder(Box::new(build::restart_order(view, desired)));
     results.push(ensure(facts, object, view.order(), same, out, wake));
     !surplus && results.iter().all(|r| *r == Ensured::Same)
 }
@@ -124,7 +127,7 @@ pub(super) fn ensure<T>(
         Some(_) | None => {}
     }
     let target = Target::Object(object.kind(), object.name().to_owned());
-    if is_recently_refused(facts, &target, wake) {
+    if is_recently_rejected(facts, &target, wake) {
         return Ensured::Blocked;
     }
     out.push(match present {
@@ -166,8 +169,8 @@ fn service(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured
 
 fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
     let present = facts.view.scheduling();
-    let mut wanted = build::workload(facts.view, &facts.gangs);
-    for template in &mut wanted.spec.pod_group_templates {
+    let mut desired = build::workload(facts.view, &facts.gangs);
+    for template in &mut desired.spec.pod_group_templates {
         let old = present
             .into_iter()
             .flat_map(|h| &h.content.pod_group_templates)
@@ -176,23 +179,23 @@ fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensure
             keep_priority(&mut template.gang, &old.gang);
         }
     }
-    let same = present.is_some_and(|h| h.content == wanted.spec);
-    let object = Object::Workload(Box::new(wanted));
+    let same = present.is_some_and(|h| h.content == desired.spec);
+    let object = Object::Workload(Box::new(desired));
     ensure(facts, object, present, same, out, wake)
 }
 
 fn pod_group(facts: &Facts<'_>, gang: &Gang, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
-    let mut wanted = build::pod_group(facts.view, gang);
+    let mut desired = build::pod_group(facts.view, gang);
     let Some(present) = facts.view.pod_groups().get(&gang.key) else {
-        let object = Object::PodGroup(Box::new(wanted));
+        let object = Object::PodGroup(Box::new(desired));
         return ensure::<()>(facts, object, None, false, out, wake);
     };
-    keep_priority(&mut wanted.spec.gang, &present.spec.gang);
-    let same = present.spec == wanted.spec;
+    keep_priority(&mut desired.spec.gang, &present.spec.gang);
+    let same = present.spec == desired.spec;
     let Some(held) = held(present) else {
         return Ensured::Blocked;
     };
-    let object = Object::PodGroup(Box::new(wanted));
+    let object = Object::PodGroup(Box::new(desired));
     ensure(facts, object, Some(&held), same, out, wake)
 }
 
@@ -224,10 +227,10 @@ fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
 }
 
 /// A recreated class with another value does not affect existing objects.
-fn keep_priority(wanted: &mut GangSpec, present: &GangSpec) {
-    if wanted.priority_class_name == present.priority_class_name {
-        wanted.priority = present.priority;
+fn keep_priority(desired: &mut GangSpec, present: &GangSpec) {
+    if desired.priority_class_name == present.priority_class_name {
+        desired.priority = present.priority;
         // The class is missing.
-        wanted.preemption_policy = wanted.preemption_policy.or(present.preemption_policy);
+        desired.preemption_policy = desired.preemption_policy.or(present.preemption_policy);
     }
 }

@@ -5,7 +5,7 @@ use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
-use super::refused::is_recently_refused;
+use super::rejected::is_recently_rejected;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors};
 use crate::facts::{Facts, NO_NODES};
@@ -208,7 +208,7 @@ impl<'a> GangPods<'_, 'a> {
             return;
         }
         let gated = self.is_preempting();
-        // A refusal releases the placement of a gang that has not run yet.
+        // A rejection releases the placement of a gang that has not run yet.
         let holds =
             self.gang.basic || self.placement.is_none() || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
@@ -231,11 +231,11 @@ impl<'a> GangPods<'_, 'a> {
                     && self.membership.contains(member)
                     && self.facts.current(entry, member).is_none()
                     && !self.backs_off(entry, member, wake);
-                let refused = missing && holds && {
+                let rejected = missing && holds && {
                     let target = Target::Pod(member.clone());
-                    is_recently_refused(self.facts, &target, wake)
+                    is_recently_rejected(self.facts, &target, wake)
                 };
-                if missing && !refused {
+                if missing && !rejected {
                     let plan = PodPlan {
                         member,
                         gang: &self.gang.key,
@@ -338,8 +338,8 @@ impl<'a> GangPods<'_, 'a> {
     fn tier(&self, node: &str) -> Tier {
         let view = self.facts.view;
         let server = view.dry_run().map_or(Tier::Plain, |d| d.tier);
-        let unknown = NodeInfo::default();
-        let node = view.nodes().get(node).map_or(&unknown, AsRef::as_ref);
+        let default_info = NodeInfo::default();
+        let node = view.nodes().get(node).map_or(&default_info, AsRef::as_ref);
         node.tier(server)
     }
 }

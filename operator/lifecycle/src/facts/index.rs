@@ -31,7 +31,7 @@ pub(super) fn is_lost(
 
 pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {
     let settled = node.ready_since.map(|at| at + READINESS_LAGS);
-    node.answers() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
+    node.is_responsive() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
 }
 
 /// Pods by group and index, oldest first. The group is a level of its own, because comparing group

@@ -166,8 +166,8 @@ impl<'o> MemberObservation<'o> {
     /// The latest attempt that the pod or its agent knows.
     pub fn highest_attempt(&self) -> i64 {
         let reported = self.reports.iter().map(|r| r.attempt);
-        let known = reported.chain(self.arrival.map(|a| a.attempt));
-        known.fold(self.pod.identity.attempt, i64::max)
+        let attempts = reported.chain(self.arrival.map(|a| a.attempt));
+        attempts.fold(self.pod.identity.attempt, i64::max)
     }
 
     /// The report on a container's exit. The supervisor reports the exit of each attempt. The agent
@@ -181,7 +181,7 @@ impl<'o> MemberObservation<'o> {
     pub fn report_where(
         &self,
         container: &str,
-        is_wanted: impl Fn(&Report) -> bool,
+        is_relevant: impl Fn(&Report) -> bool,
     ) -> Option<&'o Report> {
         let is_outdated = |r: &Report| {
             let later = |a: &Arrival<'_>| a.attempt > r.attempt && a.restarts == r.restarts;
@@ -189,7 +189,7 @@ impl<'o> MemberObservation<'o> {
         };
         let reports = self.reports.iter().copied();
         reports
-            .filter(|r| r.container == container && is_wanted(r) && !is_outdated(r))
+            .filter(|r| r.container == container && is_relevant(r) && !is_outdated(r))
             .max_by_key(|r| (!r.supervised, r.attempt))
     }
 
@@ -276,11 +276,11 @@ impl DomainLedger {
 impl OpenIncident {
     /// Actions that replace all pods identify the pods by attempt instead of listing them.
     pub fn replaces_pod(&self, pod: &PodView) -> bool {
-        self.old_pods.contains(pod.uid.as_str()) || self.knows_by_attempt(pod)
+        self.old_pods.contains(pod.uid.as_str()) || self.identifies_by_attempt(pod)
     }
 
     /// True if a replaced pod was created for an earlier attempt than the incident's.
-    pub fn knows_by_attempt(&self, pod: &PodView) -> bool {
+    pub fn identifies_by_attempt(&self, pod: &PodView) -> bool {
         self.action.replaces_pods() && pod.identity.attempt < self.attempt
     }
 }

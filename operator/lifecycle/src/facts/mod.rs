@@ -1,7 +1,7 @@
 mod index;
 mod members;
 mod nodes;
-mod refusals;
+mod rejections;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::nodes::AgentInfo;
 use crate::observed::Observed;
 use crate::pods::PodView;
-use crate::view::{RefusedRequest, Target};
+use crate::view::{RejectedRequest, Target};
 use crate::wake::{Due, Wake};
 use index::{
     PodsByMember, is_lost, pods_of_ours, reports_by_pod, shows_readiness, training_containers,
@@ -48,7 +48,7 @@ pub(crate) struct Facts<'a> {
     gang_at: BTreeMap<GangKey, usize>,
     domain_at: BTreeMap<DomainKey, (usize, usize)>,
     orders: BTreeMap<&'a str, &'a DomainOrder>,
-    refusals: BTreeMap<&'a Target, Vec<&'a RefusedRequest>>,
+    rejections: BTreeMap<&'a Target, Vec<&'a RejectedRequest>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,9 +85,12 @@ impl<'a> Facts<'a> {
                 domain_at.insert(domain.key.clone(), (g, d));
             }
         }
-        let mut refusals: BTreeMap<&Target, Vec<&RefusedRequest>> = BTreeMap::new();
-        for refusal in view.refusals() {
-            refusals.entry(&refusal.target).or_default().push(refusal);
+        let mut rejections: BTreeMap<&Target, Vec<&RejectedRequest>> = BTreeMap::new();
+        for rejection in view.rejections() {
+            rejections
+                .entry(&rejection.target)
+                .or_default()
+                .push(rejection);
         }
         let order = view.order().filter(|o| o.owned);
         let orders = order.into_iter().flat_map(|o| &o.content.domains);
@@ -98,7 +101,7 @@ impl<'a> Facts<'a> {
             gang_at,
             domain_at,
             orders: orders.map(|o| (o.key.as_str(), o)).collect(),
-            refusals,
+            rejections,
             node_wake,
             pods,
             strays,
@@ -208,8 +211,8 @@ impl<'a> Facts<'a> {
         pod.ready() && (!pod.is_supervised() || self.order(domain).is_some_and(begun))
     }
 
-    pub fn refusals(&self, target: &Target) -> &[&'a RefusedRequest] {
-        self.refusals.get(target).map_or(&[], Vec::as_slice)
+    pub fn rejections(&self, target: &Target) -> &[&'a RejectedRequest] {
+        self.rejections.get(target).map_or(&[], Vec::as_slice)
     }
 
     pub fn domain(&self, key: &DomainKey) -> Option<&Domain> {

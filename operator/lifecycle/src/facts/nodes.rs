@@ -24,12 +24,12 @@ impl<'a> Facts<'a> {
     /// domain cannot restart in place. `None`: the agent is present, not expected, or of no use to
     /// the member.
     pub fn agent_due(&self, member: &Member, node: &str) -> Option<Due> {
-        let known = self
+        let has_capabilities = self
             .agent(node)
             .is_some_and(|a| !a.status.capabilities.is_empty());
         let (settings, spec) = (self.view.settings(), self.spec());
         let mut groups = spec.groups.iter().filter(|g| g.name == member.group);
-        if known || !groups.any(|g| supervisor_image(settings, spec, g).is_some()) {
+        if has_capabilities || !groups.any(|g| supervisor_image(settings, spec, g).is_some()) {
             return None;
         }
         Some(self.due(self.agent_started_by(node)?))
@@ -50,8 +50,8 @@ impl<'a> Facts<'a> {
     /// True if the agent of the node is being replaced and was able to stop containers. If it does
     /// not return, its members become overdue.
     pub fn can_stop_soon(&self, node: &str) -> bool {
-        let away = self.view.agents().get(node).filter(|agent| !agent.ready);
-        away.is_some_and(|agent| agent.status.has(capabilities::STOP))
+        let unready = self.view.agents().get(node).filter(|agent| !agent.ready);
+        unready.is_some_and(|agent| agent.status.has(capabilities::STOP))
             && self.agent_started_by(node).is_some_and(|at| self.now < at)
     }
 
@@ -107,10 +107,10 @@ impl<'a> Facts<'a> {
     pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
         let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
         let node = self.view.nodes().get(node)?;
-        let answers = node.answers();
+        let responsive = node.is_responsive();
         // A disconnected kubelet may receive the deletion only now.
         let since = node.ready_since.map_or(end, |ready| ready.max(end));
-        answers.then(|| since + self.view.settings().overdue)
+        responsive.then(|| since + self.view.settings().overdue)
     }
 
     /// True if a pod does not end on a node that answers, for example because of a hanging mount or

@@ -13,16 +13,16 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::words::span;
 use lockstep_api::workload::{CauseKind, IncidentStage};
 
-use super::budget::refund;
 use super::domain::{
     Consequence, DomainPass, DomainScope, awaits_node, awaits_nodes, continues_without, is_up,
     restarts_in_place,
 };
+use super::restart_budget::refund;
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
-use crate::view::{RefusedRequest, Target};
+use crate::view::{RejectedRequest, Target};
 
 /// One in this many members is replaced at a time, at least one. New pods load a slow control
 /// plane, and the first ones show whether replacement helps.
@@ -166,14 +166,14 @@ impl DomainPass<'_> {
         for &member in &scope.unfinished {
             let node = scope.assigned.get(member);
             let placed = node.is_some_and(|n| facts.usable(gang, n.as_str()));
-            let refusal = refused_on(facts, member, placement)
+            let rejection = rejected_on(facts, member, placement)
                 .map(|r| r.message.as_str())
                 .or(prevented);
             let pod = facts.current(domain, member);
             // kube-scheduler chooses the node of a pod that is not pinned.
             let unbound = pod.is_some_and(|p| p.place().is_none());
-            if (!placed || refusal.is_some()) && pod.is_none() || unbound {
-                let why = refusal.map_or(String::new(), |words| format!(" ({words})"));
+            if (!placed || rejection.is_some()) && pod.is_none() || unbound {
+                let why = rejection.map_or(String::new(), |words| format!(" ({words})"));
                 words.push(format!("{member}{why}"));
                 unplaced.insert(member.clone());
             }
@@ -200,10 +200,10 @@ impl DomainPass<'_> {
 
     fn note_arrival(&mut self) {
         let facts = self.facts;
-        let all_here = missing(facts, &self.scope, self.entry()).is_empty();
+        let all_arrived = missing(facts, &self.scope, self.entry()).is_empty();
         if let Some(incident) = &mut self.entry_mut().incident
             && incident.stage == IncidentStage::Ordered
-            && all_here
+            && all_arrived
         {
             incident.stage = IncidentStage::Arrived;
             incident.arrived_at = Some(facts.now);
@@ -319,7 +319,7 @@ pub(crate) fn arrival_deadline(
     attempt: i64,
 ) -> Option<ArrivalDeadline> {
     let node = pod.node.as_deref()?;
-    let info = facts.view.nodes().get(node).filter(|n| n.answers())?;
+    let info = facts.view.nodes().get(node).filter(|n| n.is_responsive())?;
     Some(if facts.arrivals.is_late(pod, attempt) {
         ArrivalDeadline {
             deadlines: 1,
@@ -340,19 +340,23 @@ pub(crate) fn last_arrival<'m>(
     members: impl IntoIterator<Item = &'m Member>,
     attempt: i64,
 ) -> DateTime<Utc> {
-    let heard = |m| facts.arrivals.heard_at(facts.current(domain, m)?, attempt);
-    let last = members.into_iter().filter_map(heard).max();
+    let received_at = |m| {
+        facts
+            .arrivals
+            .received_at(facts.current(domain, m)?, attempt)
+    };
+    let last = members.into_iter().filter_map(received_at).max();
     last.unwrap_or(DateTime::UNIX_EPOCH)
 }
 
-/// The last refusal of a pod of this placement. A success clears it.
-fn refused_on<'a>(
+/// The last rejection of a pod of this placement. A success clears it.
+fn rejected_on<'a>(
     facts: &Facts<'a>,
     member: &Member,
     placement: &PlacementView,
-) -> Option<&'a RefusedRequest> {
-    let mut refusals = facts.refusals(&Target::Pod(member.clone())).iter();
-    let found = refusals.find(|r| r.placement.as_ref() == Some(&placement.id));
+) -> Option<&'a RejectedRequest> {
+    let mut rejections = facts.rejections(&Target::Pod(member.clone())).iter();
+    let found = rejections.find(|r| r.placement.as_ref() == Some(&placement.id));
     found.copied()
 }
 

@@ -8,8 +8,8 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{Cause, CauseKind, FailureAction};
 
-use super::budget::refund_earlier;
 use super::domain::{DomainPass, DomainScope};
+use super::restart_budget::refund_earlier;
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::Ledger;
 use crate::pods::PodView;

@@ -40,7 +40,7 @@ impl MemberObservation<'_> {
         let (facts, pod) = (self.facts, self.pod);
         let node = pod.node.as_deref()?;
         let disrupted = pod.condition(types::DISRUPTION_TARGET);
-        let said = disrupted.map(|c| (c.reason.clone(), c.message.clone()));
+        let disruption = disrupted.map(|c| (c.reason.clone(), c.message.clone()));
         let (kind, reason, message) = if pod.phase == PodPhase::Failed && !ended_by_deletion(pod) {
             if !pod.has_run() {
                 return None;
@@ -53,12 +53,12 @@ impl MemberObservation<'_> {
             }
             // If the kubelet ended the pod in favour of another pod, only the condition has a
             // reason.
-            let (reason, message) = said
+            let (reason, message) = disruption
                 .filter(|_| pod.reason.is_empty())
                 .unwrap_or_else(|| (pod.reason.clone(), pod.message.clone()));
             (CauseKind::PodFailed, reason, message)
         } else if pod.terminating() {
-            let (reason, message) = said.unwrap_or_default();
+            let (reason, message) = disruption.unwrap_or_default();
             (CauseKind::PodDeleted, reason, message)
         } else if !pod.terminal() && facts.lost(node) {
             let state = match facts.view.nodes().get(node) {
@@ -145,10 +145,10 @@ impl MemberObservation<'_> {
             Some((rank, exit.finished_at, name, exit))
         });
         let (_, _, name, exit) = ended.min_by_key(|(rank, at, name, _)| (*rank, *at, *name))?;
-        let known = self.report_of(name, exit.id.as_deref());
+        let report = self.report_of(name, exit.id.as_deref());
         Some(Failure {
             usable: false,
-            ..self.exit_failure(name, exit, known)
+            ..self.exit_failure(name, exit, report)
         })
     }
 
@@ -160,8 +160,8 @@ impl MemberObservation<'_> {
         }
         let container = self.trainer()?;
         let down = container.terminated().filter(|t| t.exit_code != 0)?;
-        let known = self.report_of(self.training(), down.id.as_deref());
-        if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
+        let report = self.report_of(self.training(), down.id.as_deref());
+        if report.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
             return None;
         }
         // During an incident, only a container that has arrived at its attempt can fail at it.
@@ -170,7 +170,7 @@ impl MemberObservation<'_> {
         {
             return None;
         }
-        Some(self.exit_failure(self.training(), down, known))
+        Some(self.exit_failure(self.training(), down, report))
     }
 
     /// A delayed report on the previous attempt, which belongs to the open incident.
@@ -207,10 +207,10 @@ impl MemberObservation<'_> {
         &self,
         container: &str,
         exit: &Termination,
-        known: Option<&Report>,
+        report: Option<&Report>,
     ) -> Failure {
         let pod = self.pod;
-        let (code, reason, time) = match known {
+        let (code, reason, time) = match report {
             Some(r) => (r.exit_code, r.reason.clone(), r.time),
             None => (
                 exit.exit_code,
@@ -224,16 +224,16 @@ impl MemberObservation<'_> {
         let masked = code == 137
             && reason != "OOMKilled"
             && (MASKING.contains(&reason.as_str()) || swept || pod.restarts_all());
-        let hangs = known.is_some_and(|r| r.supervised && r.reason == CauseKind::Hang.as_str());
+        let hangs = report.is_some_and(|r| r.supervised && r.reason == CauseKind::Hang.as_str());
         let kind = if hangs {
             CauseKind::Hang
         } else {
             CauseKind::ContainerExit
         };
         // With the true code, the message of the masked exit is wrong.
-        let is_wrong = known.is_some() && exit.reason == RESTARTING_ALL;
+        let is_wrong = report.is_some() && exit.reason == RESTARTING_ALL;
         let shown = (!is_wrong).then_some(&exit.message);
-        let reported = known.map(|r| &r.message).filter(|m| !m.is_empty());
+        let reported = report.map(|r| &r.message).filter(|m| !m.is_empty());
         let cause = Cause {
             pod: pod.name.clone(),
             node: pod.node.clone().unwrap_or_default(),
@@ -408,7 +408,7 @@ pub(crate) fn cause_of_kill(
     let (reason, message) = disrupted
         .filter(|_| !by_kubelet)
         .map_or((&pod.reason, &pod.message), |c| (&c.reason, &c.message));
-    let known = Cause {
+    let adjusted = Cause {
         kind: if by_kubelet {
             CauseKind::PodFailed
         } else {
@@ -419,7 +419,7 @@ pub(crate) fn cause_of_kill(
         rule: String::new(),
         ..cause.clone()
     };
-    Some((known, disrupted.is_some()))
+    Some((adjusted, disrupted.is_some()))
 }
 
 pub(crate) fn is_start_error(facts: &Facts<'_>, failure: &Failure) -> bool {
@@ -436,14 +436,14 @@ pub(crate) fn start_failure(
     message: &str,
     now: DateTime<Utc>,
 ) -> Failure {
-    let gone = vanished(member, node, now);
+    let failure = vanished(member, node, now);
     let cause = Cause {
         kind: CauseKind::PodFailed,
         reason: reason.to_owned(),
         message: format!("member {member}: {message}"),
-        ..gone.cause
+        ..failure.cause
     };
-    Failure { cause, ..gone }
+    Failure { cause, ..failure }
 }
 
 pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failure {

@@ -11,9 +11,9 @@ use lockstep_api::membership::{Membership, Rank};
 use lockstep_api::time::doubling;
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
-use super::budget::{refund, refund_dependents};
 use super::domain::{Consequence, DomainPass, DomainScope, restarts_in_place};
 use super::policy::{Failure, Response, began, respond};
+use super::restart_budget::{refund, refund_dependents};
 use crate::cause::describe;
 use crate::changes::Tries;
 use crate::domains::{has_peers, may_keep_pods};
@@ -42,7 +42,7 @@ struct Superseded {
 impl DomainPass<'_> {
     /// Opens an incident, or replaces single pods. Returns a consequence instead if that does not
     /// suffice.
-    pub fn answer(&mut self, response: Response) -> Option<Consequence> {
+    pub fn apply_response(&mut self, response: Response) -> Option<Consequence> {
         refund_dependents(self.facts, self.ledger, self.scope.gang);
         let result = if response.action.affects_single_pod() {
             self.replace_pods(response)
@@ -414,8 +414,8 @@ pub(crate) fn place_elsewhere(
 pub(crate) fn restart_changed(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
-    was: &Membership<'_>,
-    is: &Membership<'_>,
+    before: &Membership<'_>,
+    after: &Membership<'_>,
     message: &str,
 ) {
     for gang in &facts.gangs {
@@ -423,16 +423,19 @@ pub(crate) fn restart_changed(
             continue;
         }
         for domain in &gang.domains {
-            let scope = DomainScope::of_restart(facts, ledger, is, gang, domain);
+            let scope = DomainScope::of_restart(facts, ledger, after, gang, domain);
             // Pods may remain from an unhandled resize.
             let entry = ledger.domain(scope.key());
             let has_pod = |m: &Member| entry.is_some_and(|e| facts.current(e, m).is_some());
-            let begun = domain.members.iter().any(|m| was.contains(m) || has_pod(m));
+            let begun = domain
+                .members
+                .iter()
+                .any(|m| before.contains(m) || has_pod(m));
             let moved = scope
                 .all
                 .iter()
-                .any(|m| position(was, m) != position(is, m));
-            let over = domain.members.iter().all(|m| !is.contains(m));
+                .any(|m| position(before, m) != position(after, m));
+            let over = domain.members.iter().all(|m| !after.contains(m));
             if over {
                 ledger.close_open(facts, scope.key(), false);
                 ledger.vacate_domain(facts, scope.key());

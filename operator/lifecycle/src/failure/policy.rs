@@ -128,9 +128,9 @@ fn matches_exit(codes: &ExitCodes, failure: &Failure) -> bool {
     !failure.masked && failure.cause.exit_code.is_some_and(|c| codes.contains(c))
 }
 
-fn has_condition(failure: &Failure, wanted: &PodConditionMatch) -> bool {
+fn has_condition(failure: &Failure, expected: &PodConditionMatch) -> bool {
     let mut conditions = failure.conditions.iter();
-    conditions.any(|(type_, status)| *type_ == wanted.type_ && *status == wanted.status)
+    conditions.any(|(type_, status)| *type_ == expected.type_ && *status == expected.status)
 }
 
 pub(crate) struct Response {
@@ -192,19 +192,20 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
 }
 
 /// When a failure began, to order failures. Because node clocks can be wrong, the time is limited
-/// to its receipt (`heard`), and to [`REPORT_DELAY`] before `detected`, the detection of the first
-/// failure. A hang began one progress timeout earlier, before the resulting failures of peers.
+/// to its receipt (`received`), and to [`REPORT_DELAY`] before `detected`, the detection of the
+/// first failure. A hang began one progress timeout earlier, before the resulting failures of
+/// peers.
 pub(super) fn began(
     facts: &Facts<'_>,
     cause: &Cause,
     detected: DateTime<Utc>,
-    heard: DateTime<Utc>,
+    received: DateTime<Utc>,
 ) -> DateTime<Utc> {
-    let found = cause.time.max(detected - REPORT_DELAY).min(heard);
+    let limited = cause.time.max(detected - REPORT_DELAY).min(received);
     let limits = facts.spec().failure_policy.progress;
     match limits.filter(|_| cause.kind == CauseKind::Hang) {
-        Some(limits) => found - TimeDelta::seconds(limits.timeout_seconds),
-        None => found,
+        Some(limits) => limited - TimeDelta::seconds(limits.timeout_seconds),
+        None => limited,
     }
 }
 

@@ -9,9 +9,9 @@ use std::mem::take;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::workload::CauseKind;
 
-use super::budget::refund_charge;
 use super::domain::{Consequence, DomainPass};
 use super::policy::Response;
+use super::restart_budget::refund_charge;
 use crate::ledger::OpenReplacement;
 use crate::pods::ContainerView;
 

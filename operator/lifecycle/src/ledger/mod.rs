@@ -2,8 +2,8 @@
 //!
 //! `read` parses it and `status` writes it. In between, it has only identities, maps and sets.
 
-mod budget;
 mod read;
+mod restart_budget;
 mod spent;
 #[cfg(test)]
 mod tests;

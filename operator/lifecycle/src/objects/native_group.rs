@@ -82,21 +82,21 @@ pub(crate) fn native_workload<'g>(
 
 pub(crate) fn native_pod_group(
     view: Observed<'_>,
-    wanted: &NativeGang<'_>,
+    native: &NativeGang<'_>,
     workload: &str,
 ) -> PodGroup {
     let spec = PodGroupSpec {
-        scheduling_policy: policy(wanted.min_count),
-        disruption_mode: Some(mode(wanted.gang)),
+        scheduling_policy: policy(native.min_count),
+        disruption_mode: Some(mode(native.gang)),
         priority_class_name: view.spec().priority_class_name.clone(),
         workload_ref: Some(WorkloadReference {
             workload_name: workload.to_owned(),
-            template_name: wanted.gang.template.clone(),
+            template_name: native.gang.template.clone(),
         }),
         ..PodGroupSpec::default()
     };
     PodGroup {
-        metadata: metadata(view, wanted.name.clone()),
+        metadata: metadata(view, native.name.clone()),
         spec,
         status: None,
     }

@@ -37,7 +37,7 @@ pub(crate) fn service(view: Observed<'_>) -> Service {
 fn gang_spec(view: Observed<'_>, gang: &Gang) -> GangSpec {
     let (priority, preemption) = match *view.priority() {
         Priority::Resolved { value, preemption } => (value, Some(preemption)),
-        Priority::Unknown => (0, None),
+        Priority::ClassMissing => (0, None),
     };
     gang.spec(view.spec(), priority, preemption)
 }

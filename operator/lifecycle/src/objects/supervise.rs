@@ -41,8 +41,8 @@ pub(crate) fn supervisor_image<'s>(
     group: &Group,
 ) -> Option<&'s str> {
     let image = settings.supervisor_image.as_deref()?;
-    let wanted = spec.failure_policy.in_place.supervisor == SupervisorMode::Auto;
-    (wanted && obstacle(settings, group).is_none()).then_some(image)
+    let enabled = spec.failure_policy.in_place.supervisor == SupervisorMode::Auto;
+    (enabled && obstacle(settings, group).is_none()).then_some(image)
 }
 
 /// Why the training container of a group cannot have a supervisor. `None`: it can.
@@ -55,7 +55,7 @@ pub fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'static 
     let inits = pod.init_containers.iter().flatten();
     let has_command = container.command.as_ref().is_some_and(|c| !c.is_empty());
     let after_start = container.lifecycle.as_ref().map(|l| l.post_start.is_some());
-    let unheard = stop_signal(container.lifecycle.as_ref())
+    let unpassed_signal = stop_signal(container.lifecycle.as_ref())
         .is_some_and(|s| PASSED_SIGNALS.iter().all(|(name, _)| s != *name));
     let terminal = container.tty == Some(true) || container.stdin == Some(true);
     // A paused process listens on no port.
@@ -87,7 +87,7 @@ pub fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'static 
         () if mute => Some(
             "it may change the user of its processes, but lacks capability KILL to signal them",
         ),
-        () if unheard => Some("the supervisor cannot pass on its lifecycle.stopSignal"),
+        () if unpassed_signal => Some("the supervisor cannot pass on its lifecycle.stopSignal"),
         () if terminal => Some("it has a terminal or standard input"),
         () if by_port.next().is_some() => {
             Some("its liveness or startup probe is not a command, and would fail while it is held")

@@ -96,13 +96,13 @@ impl<'m> BarrierGroup<'m> {
             && has_own_coordinator(self.facts.spec(), self.membership, self.domain);
         let place = moves.then(|| self.place(order));
         // A release without the address would send members to the environment's coordinator.
-        let known = !matches!(place, Some(Place::Unknown));
+        let resolved = !matches!(place, Some(Place::Unresolved));
         let incident = self.entry.incident.as_ref();
         if order.released_attempt == attempt {
             if !order.peers.is_empty() {
                 order.peers = ranges(&expected);
             }
-        } else if known && self.may_start(&expected, wake) {
+        } else if resolved && self.may_start(&expected, wake) {
             order.released_attempt = attempt;
             order.peers = ranges(&expected);
         } else if self.entry.is_restarting() && supervised {
@@ -152,7 +152,7 @@ impl<'m> BarrierGroup<'m> {
         self.facts.placement(self.ledger, &self.gang.key).is_some()
             && self.ledger.gang(&self.gang.key).is_some_and(|g| g.started)
             && waits.is_none_or(|t| self.facts.due(t).passed(wake))
-            && expected.iter().all(|m| self.is_here(m))
+            && expected.iter().all(|m| self.is_at_barrier(m))
     }
 
     /// True if the members of the success policy have exited 0. Members of other groups can be
@@ -187,7 +187,7 @@ impl<'m> BarrierGroup<'m> {
     }
 
     /// By the member's own identity: a count of arrivals could include other members.
-    fn is_here(&self, member: &Member) -> bool {
+    fn is_at_barrier(&self, member: &Member) -> bool {
         let entry = self.entry;
         if self.ledger.completed.contains(member) {
             return true;
@@ -227,7 +227,7 @@ impl<'m> BarrierGroup<'m> {
                 pod_ip: ip.clone(),
                 port: port(first_port(self.facts.view, &first), self.entry.attempt - 1),
             }),
-            _ => Place::Unknown,
+            _ => Place::Unresolved,
         }
     }
 
@@ -293,7 +293,7 @@ fn ranges(members: &[&Member]) -> Vec<String> {
 
 enum Place {
     OfPods,
-    Unknown,
+    Unresolved,
     At(CoordinatorAddress),
 }
 
@@ -301,7 +301,7 @@ impl Place {
     fn address(self) -> Option<CoordinatorAddress> {
         match self {
             Self::At(address) => Some(address),
-            Self::OfPods | Self::Unknown => None,
+            Self::OfPods | Self::Unresolved => None,
         }
     }
 }

@@ -24,7 +24,7 @@ use barrier::{BarrierGroup, listed};
 /// Count of a container that has not started.
 const NONE: i32 = -1;
 
-pub(crate) fn wanted(
+pub(crate) fn desired(
     facts: &Facts<'_>,
     ledger: &Ledger,
     membership: &Membership<'_>,
@@ -153,8 +153,8 @@ fn restarts_by_number(
 ) -> (i32, Vec<RestartsSeen>) {
     let mut by_number: BTreeMap<i32, MemberSet> = BTreeMap::new();
     for member in members.iter() {
-        let seen = restarts_seen(facts, domain, member);
-        by_number.entry(seen).or_default().insert(member.clone());
+        let count = restarts_seen(facts, domain, member);
+        by_number.entry(count).or_default().insert(member.clone());
     }
     let most = by_number.iter().max_by_key(|(_, members)| members.len());
     let usual = most.map_or(0, |(number, _)| *number);
@@ -174,11 +174,11 @@ fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> i
     };
     let observed = facts.observe(member, pod);
     let trainer = observed.trainer();
-    let mut seen = trainer.map_or(NONE, shown);
+    let mut highest = trainer.map_or(NONE, shown);
     let arrival = observed.arrival;
     let attempt = arrival.map_or(pod.identity.attempt, |a| a.attempt);
     let arrived = arrival.map_or(NONE, |a| a.restarts);
-    seen = seen.max(arrived);
+    highest = highest.max(arrived);
     let mut failed = trainer.and_then(|container| recorded(domain, pod, container));
     for report in observed.training_reports() {
         let failure = observed.reported_failure(report);
@@ -186,16 +186,16 @@ fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> i
         let exited = report.kind == ReportKind::Exited && report.exit_code != 0;
         if exited && alone {
             // The kubelet starts the next container by itself.
-            seen = seen.max(report.restarts.saturating_add(1));
+            highest = highest.max(report.restarts.saturating_add(1));
         } else {
-            seen = seen.max(report.restarts);
+            highest = highest.max(report.restarts);
         }
         let since = report.attempt >= attempt && report.restarts >= arrived;
         if exited && !alone && since {
             failed = failed.max(Some(report.restarts));
         }
     }
-    failed.unwrap_or(seen)
+    failed.unwrap_or(highest)
 }
 
 /// From pod status, because the agent's report can arrive after the order.

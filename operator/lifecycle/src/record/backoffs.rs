@@ -7,11 +7,11 @@ use crate::wake::Wake;
 pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     // The gang can create no pods without this object.
-    let refused = facts.refused_object(&mut wake).is_some();
+    let rejected = facts.rejected_object(&mut wake).is_some();
     for entry in ledger.gangs.values_mut() {
         if let Some(backoff) = &entry.backoff
             && facts.is_over(backoff, &mut wake)
-            && !refused
+            && !rejected
         {
             entry.backoff = None;
         }

@@ -8,11 +8,11 @@ use lockstep_api::workload::{Cause, CauseKind};
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
 use crate::facts::{Facts, MemberObservation};
-use crate::failure::budget::{DETECTED_LATER, Unreported};
 use crate::failure::dependency::follow_dependencies;
 use crate::failure::detect::{is_consequence, is_start_error, vanished};
 use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_without};
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
+use crate::failure::restart_budget::{DETECTED_LATER, Unreported};
 use crate::ledger::{Ledger, Outcome};
 use crate::objects::restart::ignores_code;
 use crate::objects::training::restart_by_rule;
@@ -146,7 +146,7 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
         }
     }
     if let Some(response) = respond(facts, &new) {
-        return pass.answer(response);
+        return pass.apply_response(response);
     }
     // A restart of the domain also raises restart counts.
     if pass.incident().is_none() {
@@ -157,7 +157,7 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
             }
             Unreported::Failure(failure) => {
                 if let Some(response) = respond(facts, &[*failure]) {
-                    return pass.answer(response);
+                    return pass.apply_response(response);
                 }
             }
         }
@@ -213,9 +213,9 @@ fn failures(
             let replacement = domain.replacement.as_ref();
             let replaced = replacement.is_some_and(|r| r.members.contains(member));
             if (ran || released) && !replaced && !scope.gang.basic {
-                let gone = facts.disrupted(member);
-                let known = gone.and_then(|pod| facts.observe(member, pod).pod_failure());
-                new.push(known.unwrap_or_else(|| {
+                let disrupted = facts.disrupted(member);
+                let failure = disrupted.and_then(|pod| facts.observe(member, pod).pod_failure());
+                new.push(failure.unwrap_or_else(|| {
                     let node = scope.assigned.get(*member).map_or("", NodeName::as_str);
                     vanished(member, node, facts.now)
                 }));

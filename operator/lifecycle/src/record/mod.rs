@@ -7,7 +7,7 @@
 //! | 02 [`completion`] | members that have succeeded; the end of the workload |
 //! | 03 [`backoffs`] | ends of back-offs and of avoidances |
 //! | 04 [`preemption`] | preempted gangs |
-//! | 05 [`refusals`] | gangs with a pod that the API server refused |
+//! | 05 [`rejections`] | gangs with a pod that the API server rejected |
 //! | 06 [`stuck_pods`] | nodes on which pods do not end |
 //! | 07 [`starts`], [`partial_start`] | members that nodes did not start; gangs that never become complete |
 //! | 08 [`failures`] | broken dependencies, failures, restarts, recovery |
@@ -19,7 +19,7 @@ mod failures;
 mod membership;
 mod partial_start;
 mod preemption;
-mod refusals;
+mod rejections;
 mod spec_changes;
 mod starts;
 mod stuck_pods;
@@ -43,7 +43,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     }
     wake = wake.min(backoffs::end_waits(facts, ledger));
     preemption::release_preempted(facts, ledger);
-    refusals::release_refused(facts, ledger);
+    rejections::release_rejected(facts, ledger);
     wake = wake.min(stuck_pods::avoid_stuck_nodes(facts, ledger));
     wake = wake.min(starts::follow_starts(facts, ledger));
     wake = wake.min(partial_start::release_incomplete(facts, ledger));

@@ -75,7 +75,7 @@ fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Boun
     })
 }
 
-/// A placed gang without pods, because the API server fails or refuses a request. Applies to every
+/// A placed gang without pods, because the API server fails or rejects a request. Applies to every
 /// policy.
 fn without_pods(
     facts: &Facts<'_>,

@@ -65,10 +65,10 @@ fn taken_member(
                     .is_some_and(|c| c.uid == pod.uid);
                 taken(pod).filter(|_| belongs(pod, placement, current))
             });
-            let gone = facts.disrupted(member).and_then(|pod| {
+            let disrupted = facts.disrupted(member).and_then(|pod| {
                 taken(pod).filter(|_| pod.identity.placement == placement.id || runs)
             });
-            if let Some(message) = present.or(gone) {
+            if let Some(message) = present.or(disrupted) {
                 return Some(message.to_owned());
             }
         }

@@ -23,20 +23,20 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
         }
         return;
     };
-    let wanted = wanted(facts);
-    if names_other_spec(&applied.spec_hash, &wanted.spec_hash) {
+    let desired = desired(facts);
+    if names_other_spec(&applied.spec_hash, &desired.spec_hash) {
         if is_valid(facts) {
             ledger.release_all(facts);
             apply(facts, ledger);
         }
         return;
     }
-    if applied == wanted {
+    if applied == desired {
         return;
     }
-    let resized = applied.replicas != wanted.replicas;
-    let restart_requested = applied.restart_nonce != wanted.restart_nonce;
-    ledger.applied = Some(wanted);
+    let resized = applied.replicas != desired.replicas;
+    let restart_requested = applied.restart_nonce != desired.restart_nonce;
+    ledger.applied = Some(desired);
     align_entries(facts, ledger);
     if resized {
         follow_replicas(facts, ledger, &applied.replicas);
@@ -56,10 +56,10 @@ fn is_valid(facts: &Facts<'_>) -> bool {
     let accepted = facts.view.dry_run().is_some_and(|d| {
         d.spec_hash == hash && d.invalid.is_none() && !d.failed && facts.now < d.until
     });
-    accepted && *facts.view.priority() != Priority::Unknown
+    accepted && *facts.view.priority() != Priority::ClassMissing
 }
 
-fn wanted(facts: &Facts<'_>) -> AppliedSpec {
+fn desired(facts: &Facts<'_>) -> AppliedSpec {
     let spec = facts.spec();
     AppliedSpec {
         spec_hash: spec_hash(spec),
@@ -69,7 +69,7 @@ fn wanted(facts: &Facts<'_>) -> AppliedSpec {
 }
 
 fn apply(facts: &Facts<'_>, ledger: &mut Ledger) {
-    ledger.applied = Some(wanted(facts));
+    ledger.applied = Some(desired(facts));
     align_entries(facts, ledger);
 }
 
@@ -80,11 +80,11 @@ fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
     let mut gangs = BTreeMap::new();
     let mut domains = BTreeMap::new();
     for gang in &facts.gangs {
-        let known = ledger.gangs.remove(&gang.key);
-        gangs.insert(gang.key.clone(), known.unwrap_or_default());
+        let existing = ledger.gangs.remove(&gang.key);
+        gangs.insert(gang.key.clone(), existing.unwrap_or_default());
         for domain in &gang.domains {
-            let known = ledger.domains.remove(&domain.key);
-            let entry = known.unwrap_or_else(|| DomainLedger {
+            let existing = ledger.domains.remove(&domain.key);
+            let entry = existing.unwrap_or_else(|| DomainLedger {
                 attempt: highest.max(observed_attempt(facts, domain)),
                 ..DomainLedger::default()
             });
@@ -108,9 +108,9 @@ fn observed_attempt(facts: &Facts<'_>, domain: &Domain) -> i64 {
 
 /// Added members join once they are placed. If members are removed, the remaining members restart
 /// at once.
-fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
+fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, counts_before: &[i32]) {
     let spec = facts.spec();
-    let was = ledger.membership_before(spec, before);
+    let before = ledger.membership_before(spec, counts_before);
     let placed: BTreeSet<&str> = facts
         .gangs
         .iter()
@@ -118,14 +118,15 @@ fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
         .flat_map(Gang::members)
         .map(|m| m.group.as_str())
         .collect();
-    for (group, before) in spec.groups.iter().zip(before) {
-        let joins_later = spec.replicas_of(group) > *before && placed.contains(group.name.as_str());
+    for (group, count_before) in spec.groups.iter().zip(counts_before) {
+        let joins_later =
+            spec.replicas_of(group) > *count_before && placed.contains(group.name.as_str());
         if joins_later || ledger.running.contains_key(&group.name) {
-            ledger.set_running(spec, group, |m| was.contains(m));
+            ledger.set_running(spec, group, |m| before.contains(m));
         }
     }
-    let is = ledger.membership(spec);
-    restart_changed(facts, ledger, &was, &is, "replicas changed");
+    let after = ledger.membership(spec);
+    restart_changed(facts, ledger, &before, &after, "replicas changed");
 }
 
 fn suspend(facts: &Facts<'_>, ledger: &mut Ledger) {

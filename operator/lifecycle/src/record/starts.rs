@@ -263,7 +263,7 @@ fn lacks_node(
         && facts.current(entry, member).is_none()
 }
 
-/// True if overdue members must wait for this one. False if the API server refuses its pod, which
+/// True if overdue members must wait for this one. False if the API server rejects its pod, which
 /// can last. Members of Basic groups start at any time, so only moving members count there.
 fn keeps_others(
     facts: &Facts<'_>,
@@ -271,9 +271,9 @@ fn keeps_others(
     entry: &DomainLedger,
     member: &Member,
 ) -> bool {
-    let refusals = facts.refusals(&Target::Pod(member.clone()));
-    let refused = facts.current(entry, member).is_none() && !refusals.is_empty();
-    !refused && (entry.replaces(member) || !scope.gang.basic)
+    let rejections = facts.rejections(&Target::Pod(member.clone()));
+    let rejected = facts.current(entry, member).is_none() && !rejections.is_empty();
+    !rejected && (entry.replaces(member) || !scope.gang.basic)
 }
 
 /// Start deadline of a pod. Reports of arrivals can be delayed, so it counts from the last arrival

@@ -157,12 +157,12 @@ impl Admission<'_, '_> {
             return None;
         }
         let mut targets = gang.members().map(|m| Target::Pod(m.clone()));
-        let refused = targets.find_map(|t| self.facts.refusals(&t).first().copied());
+        let rejected = targets.find_map(|t| self.facts.rejections(&t).first().copied());
         let groups = &self.facts.view.native().pod_groups;
         let mut pods = self.facts.current_pods(self.ledger, gang);
         let group = pods.find_map(|(_, pod)| groups.get(pod?.identity.native_group.as_ref()?));
         let waits = group.and_then(|held| held.content.unschedulable.as_ref());
-        let why = refused.map(|r| &r.message).or(waits)?;
+        let why = rejected.map(|r| &r.message).or(waits)?;
         Some(format!(": {why}"))
     }
 
@@ -206,8 +206,8 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
     let membership = ledger.membership(facts.spec());
     let mut out = Vec::new();
     for gang in &facts.gangs {
-        let is_there = |m: &&Member| membership.contains(m) || ledger.completed.contains(*m);
-        let running = gang.members().filter(is_there).count();
+        let is_running = |m: &&Member| membership.contains(m) || ledger.completed.contains(*m);
+        let running = gang.members().filter(is_running).count();
         let size = gang.size();
         if running < size {
             let growth = grows_from(facts, ledger, gang)

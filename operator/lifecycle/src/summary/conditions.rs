@@ -16,7 +16,7 @@ use crate::ledger::{DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::messages::Restarts;
 use crate::objects::hash::spec_hash;
 use crate::start_problem;
-use crate::view::{Priority, RefusalKind, Target};
+use crate::view::{Priority, RejectionKind, Target};
 use crate::wake::Wake;
 use crate::zones::OUTAGE_PERCENT;
 
@@ -68,8 +68,8 @@ pub(super) fn all(
     let in_place = restarts_in_place(facts, ledger, wake);
     put(facts, &mut out, types::RESTARTS_IN_PLACE, in_place);
     let agree = || condition(false, reasons::PRIORITY_MATCHES, "");
-    let known = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();
-    let priorities = notes::priorities(facts, ledger).or_else(|| known.then(agree));
+    let was_reported = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();
+    let priorities = notes::priorities(facts, ledger).or_else(|| was_reported.then(agree));
     if let Some(priorities) = priorities {
         put(
             facts,
@@ -81,14 +81,14 @@ pub(super) fn all(
     out
 }
 
-fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: ConditionValue) {
+fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, value: ConditionValue) {
     let generation = facts.view.generation();
     upsert(
         conditions,
         type_,
-        says.status,
-        &says.reason,
-        says.message,
+        value.status,
+        &value.reason,
+        value.message,
         generation,
         facts.now,
     );
@@ -98,7 +98,7 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: Co
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     let failed = end.outcome == Outcome::Failed;
     conditions.retain(|c| c.type_ != types::RESTARTS_IN_PLACE);
-    for (type_, says) in [
+    for (type_, value) in [
         (types::STALLED, condition(failed, &end.reason, &end.message)),
         (
             types::ADMITTED,
@@ -118,7 +118,7 @@ fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
             condition(false, reasons::NOT_PREEMPTED, ""),
         ),
     ] {
-        put(facts, conditions, type_, says);
+        put(facts, conditions, type_, value);
     }
 }
 
@@ -178,23 +178,23 @@ fn stalled(
     if spec.suspend {
         return none;
     }
-    if *facts.view.priority() == Priority::Unknown && needs_class(ledger) {
+    if *facts.view.priority() == Priority::ClassMissing && needs_class(ledger) {
         let class = spec.priority_class_name.as_deref().unwrap_or_default();
         let message = format!("spec.priorityClassName: no PriorityClass \"{class}\" exists");
         return condition(true, reasons::INVALID_PRIORITY_CLASS, message);
     }
     let hash = spec_hash(spec);
-    if let Some(answer) = facts.view.dry_run().filter(|d| d.spec_hash == hash) {
-        if let Some(message) = &answer.invalid {
+    if let Some(dry_run) = facts.view.dry_run().filter(|d| d.spec_hash == hash) {
+        if let Some(message) = &dry_run.invalid {
             return condition(true, reasons::INVALID_TEMPLATE, message);
         }
-    } else if let Some(known) = find(&before.conditions, types::STALLED)
-        && known.reason == reasons::INVALID_TEMPLATE
-        && known.observed_generation == facts.view.generation()
+    } else if let Some(previous) = find(&before.conditions, types::STALLED)
+        && previous.reason == reasons::INVALID_TEMPLATE
+        && previous.observed_generation == facts.view.generation()
     {
         // A new leader has no dry-run result yet.
         let status = is_true(&before.conditions, types::STALLED);
-        return condition(status, &known.reason, &known.message);
+        return condition(status, &previous.reason, &previous.message);
     }
     let mut gangs = facts.gangs.iter();
     if let Some(why) = gangs.find_map(|g| facts.native_placement(ledger, g)?.err()) {
@@ -206,7 +206,7 @@ fn stalled(
         return condition(true, reasons::NATIVE_GROUPS_UNAVAILABLE, message);
     }
     foreign_object(facts)
-        .or_else(|| refused_object(facts, wake))
+        .or_else(|| rejected_object(facts, wake))
         .unwrap_or(none)
 }
 
@@ -230,7 +230,7 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
         ("RestartOrder", view.name(), order),
     ] {
         if free == Some(false) {
-            let advice = advice(RefusalKind::NameTaken);
+            let advice = advice(RejectionKind::NameTaken);
             let message = format!("{kind} {name} exists and is not owned by this workload{advice}");
             return Some(condition(true, reasons::NAME_CONFLICT, message));
         }
@@ -238,36 +238,36 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     None
 }
 
-fn advice(kind: RefusalKind) -> &'static str {
+fn advice(kind: RejectionKind) -> &'static str {
     match kind {
-        RefusalKind::NameTaken => ": delete it, or create this workload under another name",
-        RefusalKind::Invalid => {
+        RejectionKind::NameTaken => ": delete it, or create this workload under another name",
+        RejectionKind::Invalid => {
             "; it follows from name and spec of this workload: change there what the message names"
         }
-        RefusalKind::QuotaExceeded | RefusalKind::Forbidden | RefusalKind::Altered => "",
+        RejectionKind::QuotaExceeded | RejectionKind::Forbidden | RejectionKind::Altered => "",
     }
 }
 
-fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
-    let refusal = facts.refused_object(wake)?;
-    let Target::Object(object, name) = &refusal.target else {
+fn rejected_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
+    let rejection = facts.rejected_object(wake)?;
+    let Target::Object(object, name) = &rejection.target else {
         return None;
     };
-    let reason = match refusal.kind {
-        RefusalKind::NameTaken => reasons::NAME_CONFLICT,
-        RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
-        RefusalKind::Forbidden => reasons::FORBIDDEN,
-        RefusalKind::Invalid => reasons::INVALID_OBJECT,
-        RefusalKind::Altered => reasons::POD_ALTERED,
+    let reason = match rejection.kind {
+        RejectionKind::NameTaken => reasons::NAME_CONFLICT,
+        RejectionKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
+        RejectionKind::Forbidden => reasons::FORBIDDEN,
+        RejectionKind::Invalid => reasons::INVALID_OBJECT,
+        RejectionKind::Altered => reasons::POD_ALTERED,
     };
-    let message = &refusal.message;
+    let message = &rejection.message;
     // Most messages already begin with the object.
-    let refused = if message.starts_with(object) {
+    let rejected = if message.starts_with(object) {
         message.clone()
     } else {
         format!("{object} {name}: {message}")
     };
-    let message = format!("{refused}{}", advice(refusal.kind));
+    let message = format!("{rejected}{}", advice(rejection.kind));
     Some(condition(true, reason, message))
 }
 

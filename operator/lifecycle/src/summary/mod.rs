@@ -75,16 +75,16 @@ fn ready(
     membership: &Membership<'_>,
     groups: &BTreeMap<String, Counts>,
 ) -> String {
-    let (mut ready, mut wanted) = (0, 0);
+    let (mut ready, mut desired) = (0, 0);
     for (name, counts) in groups {
         ready += counts.ready + counts.succeeded;
-        wanted += if membership.complete(name, &ledger.completed) {
+        desired += if membership.complete(name, &ledger.completed) {
             counts.succeeded
         } else {
             counts.desired
         };
     }
-    format!("{ready}/{wanted}")
+    format!("{ready}/{desired}")
 }
 
 /// As many pods as replicas: an autoscaler divides the total of the selected pods by their number.

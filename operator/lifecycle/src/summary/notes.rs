@@ -22,15 +22,15 @@ pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<Condition
         let Some(view) = facts.gang_view(&gang.key) else {
             continue;
         };
-        let wanted = view.priority;
+        let expected = view.priority;
         for pod in live(facts, ledger, gang) {
-            let other = pod.priority.filter(|is| *is != wanted);
-            differ.extend(other.map(|is| (pod, is, wanted)));
+            let other = pod.priority.filter(|actual| *actual != expected);
+            differ.extend(other.map(|actual| (pod, actual, expected)));
         }
     }
-    let (pod, is, wanted) = *differ.iter().min_by_key(|(pod, ..)| &pod.name)?;
+    let (pod, actual, expected) = *differ.iter().min_by_key(|(pod, ..)| &pod.name)?;
     let message = format!(
-        "{} whose priority differs from the gang's, for example {}: {is} instead of {wanted}; \
+        "{} whose priority differs from the gang's, for example {}: {actual} instead of {expected}; \
          Lockstep preempts by the gang's",
         count(differ.len(), "pod"),
         pod.name

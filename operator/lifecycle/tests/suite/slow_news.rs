@@ -55,12 +55,12 @@ fn starts(w: &mut Solo) {
 
 /// Members whose pod is terminating or has not started.
 fn being_replaced(w: &Solo, before: &BTreeSet<String>) -> usize {
-    let is_here = |p: &Pod| {
+    let is_at_barrier = |p: &Pod| {
         let old = p.metadata.uid.as_ref().is_some_and(|u| before.contains(u));
         let ready = condition(p, "Ready").is_some_and(|(status, _)| status == "True");
         !leaving(p) && (old || ready)
     };
-    8 - w.pods().iter().filter(|p| is_here(p)).count()
+    8 - w.pods().iter().filter(|p| is_at_barrier(p)).count()
 }
 
 #[test]

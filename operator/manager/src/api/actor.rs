@@ -51,10 +51,10 @@ impl Actor {
             {
                 flying.push(request);
             }
-            let Some(answer) = flying.next().await else {
+            let Some(result) = flying.next().await else {
                 return;
             };
-            stopped |= settle(answer).is_break();
+            stopped |= settle(result).is_break();
         }
     }
 }

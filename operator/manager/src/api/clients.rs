@@ -21,7 +21,7 @@ use lockstep_common::connection;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::metrics::RequestMetrics;
-use super::pace::{Answer, Pace};
+use super::pace::{Outcome, Pace};
 use crate::clock::Clock;
 use crate::deadline::{DeadlineExceeded, in_time, sleep_until};
 use crate::lease::Tenure;
@@ -148,32 +148,32 @@ impl Guard {
             let bytes = body.collect().await?.to_bytes();
             Ok::<_, BoxError>(Response::from_parts(head, Body::from(bytes)))
         });
-        let answer = tokio::select! {
+        let response = tokio::select! {
             // Checked first: a resumed process must not send a prepared request.
             biased;
             () = sleep_until(ends) => Err(DeadlineExceeded(ends.map_or(self.deadline, |ends| ends - sent))),
-            answer = sending => answer,
+            response = sending => response,
         };
-        let answer = answer.unwrap_or_else(|late| Err(late.into()));
+        let response = response.unwrap_or_else(|late| Err(late.into()));
         let took = self.clock.monotonic() - sent;
         if !watch {
             self.requests.took(&method, took);
         }
-        let status = answer.as_ref().ok().map(Response::status);
+        let status = response.as_ref().ok().map(Response::status);
         self.requests.count(&method, status);
         if let (Some(pace), false) = (&self.pace, method == Method::GET) {
             // A refusal by a disruption budget has the status code of overload.
-            let answer = match status.filter(|s| evicts || !is_overload(*s)) {
-                Some(_) => Answer::After(took),
-                None => Answer::Overloaded,
+            let outcome = match status.filter(|s| evicts || !is_overload(*s)) {
+                Some(_) => Outcome::After(took),
+                None => Outcome::Overloaded,
             };
-            pace.note(answer);
+            pace.note(outcome);
         }
         // kube drops response headers, so Retry-After is read here.
-        let answer = answer?;
-        match ComeBack::read(&answer) {
-            Some(asked) => Err(asked.into()),
-            None => Ok(answer),
+        let response = response?;
+        match ComeBack::read(&response) {
+            Some(come_back) => Err(come_back.into()),
+            None => Ok(response),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::error::Status;
 use lockstep_api::worded;
-use lockstep_common::api_server::{ComeBack, asked_wait};
+use lockstep_common::api_server::{ComeBack, retry_after};
 use thiserror::Error;
 
 use crate::deadline::DeadlineExceeded;
@@ -76,7 +76,7 @@ impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         Self {
             class: classify(&error),
-            retry_after: asked_wait(&error),
+            retry_after: retry_after(&error),
             message: match error {
                 kube::Error::Api(status) => status.message,
                 other => other.to_string(),
@@ -100,7 +100,9 @@ fn classify(error: &kube::Error) -> ErrorClass {
         kube::Error::Api(s) => by_code(s.code),
         kube::Error::Service(e) if e.is::<DeadlineExceeded>() => ErrorClass::Timeout,
         kube::Error::Service(e) if e.is::<NotLeading>() => ErrorClass::NotLeading,
-        error => ComeBack::of(error).map_or(ErrorClass::Other, |asked| by_code(asked.status)),
+        error => {
+            ComeBack::of(error).map_or(ErrorClass::Other, |come_back| by_code(come_back.status))
+        }
     }
 }
 

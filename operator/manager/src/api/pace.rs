@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_secs(1);
 const SLOW_LEAVES: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     After(Duration),
     /// Refused for lack of capacity (429, 503, 504), or no response.
     Overloaded,
@@ -37,13 +37,13 @@ struct Window {
 
 impl Window {
     /// `most`: upper bound of the window.
-    fn note(&mut self, most: f64, answer: Answer) {
-        match answer {
-            Answer::After(time) if time <= SLOW => {
+    fn note(&mut self, most: f64, outcome: Outcome) {
+        match outcome {
+            Outcome::After(time) if time <= SLOW => {
                 self.size = (self.size + self.size.recip()).min(most);
             }
-            Answer::After(_) => self.shrink(most * SLOW_LEAVES),
-            Answer::Overloaded => self.shrink(1.0),
+            Outcome::After(_) => self.shrink(most * SLOW_LEAVES),
+            Outcome::Overloaded => self.shrink(1.0),
         }
     }
 
@@ -84,8 +84,8 @@ impl Pace {
         self.window.lock().allows(most.min(self.most))
     }
 
-    pub(crate) fn note(&self, answer: Answer) {
-        self.window.lock().note(self.most.max(1) as f64, answer);
+    pub(crate) fn note(&self, outcome: Outcome) {
+        self.window.lock().note(self.most.max(1) as f64, outcome);
     }
 }
 
@@ -95,39 +95,39 @@ mod tests {
     use proptest::prelude::*;
 
     const MOST: usize = 32;
-    const QUICK: Answer = Answer::After(Duration::from_millis(5));
+    const QUICK: Outcome = Outcome::After(Duration::from_millis(5));
 
     /// Allowed requests after each answer.
-    fn after(answers: impl IntoIterator<Item = Answer>) -> Vec<usize> {
+    fn after(answers: impl IntoIterator<Item = Outcome>) -> Vec<usize> {
         let pace = Pace::new(MOST);
-        let note = |answer| {
-            pace.note(answer);
+        let note = |outcome| {
+            pace.note(outcome);
             pace.allows(MOST)
         };
         answers.into_iter().map(note).collect()
     }
 
-    fn answer() -> impl Strategy<Value = Answer> {
+    fn outcome() -> impl Strategy<Value = Outcome> {
         prop_oneof![
-            (0_u64..5000).prop_map(|ms| Answer::After(Duration::from_millis(ms))),
-            Just(Answer::Overloaded),
+            (0_u64..5000).prop_map(|ms| Outcome::After(Duration::from_millis(ms))),
+            Just(Outcome::Overloaded),
         ]
     }
 
     proptest! {
         #[test]
-        fn it_stays_between_one_and_the_bound(answers in prop::collection::vec(answer(), 0..200)) {
+        fn it_stays_between_one_and_the_bound(answers in prop::collection::vec(outcome(), 0..200)) {
             prop_assert!(after(answers).iter().all(|n| (1..=MOST).contains(n)));
         }
 
         #[test]
         fn an_answer_in_time_never_takes_away_and_overload_never_gives(
-            answers in prop::collection::vec(answer(), 1..200),
+            answers in prop::collection::vec(outcome(), 1..200),
         ) {
             let sizes = after(answers.clone());
             for (at, pair) in sizes.windows(2).enumerate() {
                 match answers[at + 1] {
-                    Answer::After(time) if time <= SLOW => prop_assert!(pair[1] >= pair[0]),
+                    Outcome::After(time) if time <= SLOW => prop_assert!(pair[1] >= pair[0]),
                     _ => prop_assert!(pair[1] <= pair[0]),
                 }
             }
@@ -135,7 +135,7 @@ mod tests {
 
         #[test]
         fn enough_timely_answers_restore_full_concurrency_after_any_history(
-            answers in prop::collection::vec(answer(), 0..200),
+            answers in prop::collection::vec(outcome(), 0..200),
         ) {
             let quick = std::iter::repeat_n(QUICK, MOST * MOST);
             prop_assert_eq!(after(answers.into_iter().chain(quick)).pop(), Some(MOST));
@@ -144,22 +144,22 @@ mod tests {
         #[test]
         fn overload_without_end_leaves_one_request_at_a_time(before in 0_usize..2000) {
             let quick = std::iter::repeat_n(QUICK, before);
-            let sizes = after(quick.chain(std::iter::repeat_n(Answer::Overloaded, 2 * MOST)));
+            let sizes = after(quick.chain(std::iter::repeat_n(Outcome::Overloaded, 2 * MOST)));
             prop_assert_eq!(sizes.last(), Some(&1));
         }
     }
 
     #[test]
     fn an_admission_webhook_that_takes_its_time_leaves_a_quarter() {
-        let slow = std::iter::repeat_n(Answer::After(Duration::from_millis(1200)), 200);
+        let slow = std::iter::repeat_n(Outcome::After(Duration::from_millis(1200)), 200);
         assert_eq!(after(slow.clone()).last(), Some(&(MOST / 4)));
-        let refused = std::iter::repeat_n(Answer::Overloaded, 2 * MOST);
+        let refused = std::iter::repeat_n(Outcome::Overloaded, 2 * MOST);
         assert_eq!(after(refused.chain(slow)).last(), Some(&1));
     }
 
     #[test]
     fn a_window_that_is_refused_as_a_whole_is_halved() {
-        let refused = after(std::iter::repeat_n(Answer::Overloaded, MOST + MOST / 2));
+        let refused = after(std::iter::repeat_n(Outcome::Overloaded, MOST + MOST / 2));
         assert_eq!(refused[MOST - 1], MOST / 2);
         assert_eq!(refused.last(), Some(&(MOST / 4)));
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_server_that_refuses_one_in_ten_requests_still_gets_concurrent_requests() {
         let one_in_ten = (1..=5000).map(|n| match n % 10 {
-            0 => Answer::Overloaded,
+            0 => Outcome::Overloaded,
             _ => QUICK,
         });
         let settled = after(one_in_ten).split_off(4000);

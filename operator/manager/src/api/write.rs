@@ -55,8 +55,8 @@ pub enum Written {
 }
 
 impl Written {
-    pub fn of<K: Resource>(answer: &K) -> Result<Self, ApiError> {
-        let version = ResourceVersion::read(answer.meta().resource_version.as_deref());
+    pub fn of<K: Resource>(stored: &K) -> Result<Self, ApiError> {
+        let version = ResourceVersion::read(stored.meta().resource_version.as_deref());
         version
             .map(Self::At)
             .ok_or_else(|| ApiError::new(ErrorClass::Other, "the answer has no resourceVersion"))

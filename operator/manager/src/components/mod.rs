@@ -92,7 +92,7 @@ async fn apply(client: &Client, namespace: Option<&str>, object: &DynamicObject)
     let name = object.name_any();
     // Forced, to recover fields that another client has taken over.
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let answer = api.patch(&name, &params, &Patch::Apply(object)).await;
-    answer.with_context(|| format!("apply {} {name}", gvk.kind))?;
+    let result = api.patch(&name, &params, &Patch::Apply(object)).await;
+    result.with_context(|| format!("apply {} {name}", gvk.kind))?;
     Ok(())
 }

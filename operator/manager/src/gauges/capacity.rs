@@ -92,7 +92,7 @@ impl Accelerators {
 /// Adds the accelerators of placed members without pods, and of the reservation.
 fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accelerators: &[String]) {
     let pods = cluster.pods_of(gang.workload.uid.as_str());
-    let there: BTreeSet<(&Member, &str)> = pods
+    let placed: BTreeSet<(&Member, &str)> = pods
         .iter()
         .filter_map(|pod| Some((pod.member.as_ref()?, pod.holds()?)))
         .collect();
@@ -103,7 +103,7 @@ fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accele
         .flat_map(|a| a.iter())
         .map(|(member, node)| (member, node.as_str()));
     let missing = assigned
-        .filter(|place| !there.contains(place))
+        .filter(|place| !placed.contains(place))
         .map(|(member, node)| (node, &member.group, 1));
     let reserved = gang.group.status.reservation.iter().flat_map(|r| &r.nodes);
     let kept = reserved.flat_map(|kept| {

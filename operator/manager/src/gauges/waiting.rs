@@ -63,8 +63,8 @@ impl WaitingCounts {
             if let Some(input) = input.filter(|input| waits(input)) {
                 let class = group.spec.gang.priority_class_name.as_deref();
                 let labels = NamespaceClassLabels::new(&key.namespace, class);
-                let asked = counts.requested.entry(labels).or_default();
-                *asked = asked.saturating_add(asks(input, accelerators));
+                let requested = counts.requested.entry(labels).or_default();
+                *requested = requested.saturating_add(accelerators_of(input, accelerators));
                 let since = input.group.status.queued_at;
                 let age = since.map_or(0, |since| (now - since).num_seconds().max(0));
                 let oldest = counts
@@ -140,7 +140,7 @@ fn waits(gang: &GangInput) -> bool {
     gang.phase() == GangPhase::Active && gang.group.status.placement.is_none()
 }
 
-fn asks(gang: &GangInput, accelerators: &[String]) -> i64 {
+fn accelerators_of(gang: &GangInput, accelerators: &[String]) -> i64 {
     let members = gang.gang.members();
     let each = members.filter_map(|member| gang.requests(&member.group));
     each.map(|requests| count(requests, accelerators)).sum()

@@ -63,7 +63,7 @@ impl State {
     }
 
     /// Stores how the API server admits a workload's pods. Ignores results for an outdated spec.
-    pub(super) fn learn_admitted(
+    pub(super) fn record_admitted(
         &mut self,
         workload: &Key,
         uid: &str,
@@ -100,8 +100,8 @@ impl State {
     }
 
     pub(super) fn forget_other_spec(&mut self, uid: &Uid, workload: &TrainingWorkload) {
-        let known = self.admitted.get(uid);
-        if known.is_some_and(|known| known.spec_hash != spec_hash(&workload.spec)) {
+        let admitted = self.admitted.get(uid);
+        if admitted.is_some_and(|admitted| admitted.spec_hash != spec_hash(&workload.spec)) {
             self.admitted.remove(uid);
         }
     }
@@ -161,7 +161,7 @@ impl State {
         let class = PriorityClass::resolve(class, self.priority_classes.values());
         let preemption_priority = class.ok().flatten().and_then(|c| c.preemption_priority);
         let pods = PodSource::Cluster {
-            admitted: self.admitted.get(uid).map(|known| &known.pods),
+            admitted: self.admitted.get(uid).map(|spec| &spec.pods),
             storage: &self.storage,
         };
         GangInput::read(group, workload, preemption_priority, pods, previous)

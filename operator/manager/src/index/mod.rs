@@ -35,7 +35,7 @@ pub use kinds::AgentSelector;
 pub use metrics::WatchErrors;
 pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
-pub use view::Known;
+pub use view::ViewInputs;
 pub use views::member;
 pub use watch::{Watching, watch_all, watch_native};
 pub use watched_kind::WatchedKind;
@@ -43,13 +43,13 @@ pub use watched_kind::WatchedKind;
 use crate::clock::{Clock, Random};
 use crate::queue::Queue;
 use kinds::{NativePodGroups, NativeWorkloads, Watched};
-use progress::{Seen, version};
+use progress::{DeliveredVersions, version};
 use state::Touched;
 
 pub struct Index {
     state: RwLock<State>,
     agents: AgentSelector,
-    seen: Seen,
+    delivered: DeliveredVersions,
     queue: Queue<Key>,
     clock: Arc<dyn Clock>,
     scheduler: Notify,
@@ -61,7 +61,7 @@ impl Index {
         Arc::new(Self {
             state: RwLock::default(),
             agents,
-            seen: Seen::default(),
+            delivered: DeliveredVersions::default(),
             queue,
             clock,
             scheduler: Notify::new(),
@@ -103,13 +103,13 @@ impl Index {
     /// Stores whether the API server supports native groups, which every workload reads.
     pub(crate) fn set_native_support(&self, supported: bool) {
         let mut state = self.state.write();
-        let known = state.native_supported.replace(supported);
-        let workloads = match known {
-            Some(known) if known == supported => BTreeSet::new(),
+        let previous = state.native_supported.replace(supported);
+        let workloads = match previous {
+            Some(previous) if previous == supported => BTreeSet::new(),
             _ => state.workloads.keys().cloned().collect(),
         };
         drop(state);
-        self.tell(Touched {
+        self.dispatch(Touched {
             workloads,
             ..Touched::default()
         });
@@ -126,7 +126,7 @@ impl Index {
             NativeWorkloads::delete(&mut state, &key, &mut touched);
         }
         drop(state);
-        self.tell(touched);
+        self.dispatch(touched);
         for kind in [NativeKind::PodGroup, NativeKind::CompositePodGroup] {
             self.keep_native_groups(kind, &HashSet::new());
         }
@@ -137,20 +137,20 @@ impl Index {
         let mut state = self.state.write();
         let scheduler = state.model.set_native_group(kind, key, group);
         drop(state);
-        self.tell(Touched {
+        self.dispatch(Touched {
             scheduler,
             ..Touched::default()
         });
     }
 
     pub(crate) fn keep_native_groups(&self, kind: NativeKind, listed: &HashSet<Key>) {
-        let known = self.state.read().model.native_groups(kind);
-        for key in known.iter().filter(|key| !listed.contains(key)) {
+        let existing = self.state.read().model.native_groups(kind);
+        for key in existing.iter().filter(|key| !listed.contains(key)) {
             self.set_native_group(kind, key, None);
         }
     }
 
-    pub(crate) fn learn_admitted(
+    pub(crate) fn record_admitted(
         &self,
         workload: &Key,
         uid: &str,
@@ -159,9 +159,9 @@ impl Index {
     ) {
         let mut touched = Touched::default();
         let mut state = self.state.write();
-        state.learn_admitted(workload, uid, spec_hash, pods, &mut touched);
+        state.record_admitted(workload, uid, spec_hash, pods, &mut touched);
         drop(state);
-        self.tell(touched);
+        self.dispatch(touched);
     }
 
     /// Kinds whose first list is incomplete.
@@ -176,10 +176,10 @@ impl Index {
 
     /// True if the watches have delivered all of these writes. Forgets delivered writes.
     pub fn caught_up(&self, writes: &mut OwnWrites) -> bool {
-        writes.caught_up(&self.seen, self.clock.monotonic())
+        writes.caught_up(&self.delivered, self.clock.monotonic())
     }
 
-    fn tell(&self, touched: Touched) {
+    fn dispatch(&self, touched: Touched) {
         for key in touched.workloads {
             self.queue.add(key);
         }
@@ -210,7 +210,7 @@ impl<W: Watched> Feed<W> {
     fn handle(&mut self, index: &Index, event: Event<W::Received>) {
         let mut touched = Touched::default();
         match event {
-            Event::Init => self.listing = Some((Self::known(index), None)),
+            Event::Init => self.listing = Some((Self::stored_keys(index), None)),
             Event::InitApply(object) => {
                 if let Some((missing, highest)) = &mut self.listing {
                     missing.remove(&Key::of(&object));
@@ -220,14 +220,14 @@ impl<W: Watched> Feed<W> {
             }
             Event::InitDone => {
                 let (missing, highest) = self.listing.take().unwrap_or_default();
-                let mut state = Self::hear(index);
+                let mut state = Self::begin_update(index);
                 for key in missing {
                     W::delete(&mut state, &key, &mut touched);
                     state.unreadable.remove(&(W::KIND, key));
                 }
                 W::follow(&mut state, &mut touched);
                 drop(state);
-                index.seen.note(W::KIND, highest);
+                index.delivered.note(W::KIND, highest);
                 index
                     .pending
                     .send_if_modified(|pending| pending.remove(&W::KIND));
@@ -235,25 +235,25 @@ impl<W: Watched> Feed<W> {
             Event::Apply(object) => {
                 let version = version(object.meta().resource_version.as_deref());
                 W::follow(&mut Self::apply(index, object, &mut touched), &mut touched);
-                index.seen.note(W::KIND, version);
+                index.delivered.note(W::KIND, version);
             }
             Event::Delete(object) => {
                 let key = Key::of(&object);
-                let mut state = Self::hear(index);
+                let mut state = Self::begin_update(index);
                 state.unreadable.remove(&(W::KIND, key.clone()));
                 W::delete(&mut state, &key, &mut touched);
                 W::follow(&mut state, &mut touched);
                 drop(state);
                 index
-                    .seen
+                    .delivered
                     .note(W::KIND, version(object.meta().resource_version.as_deref()));
             }
         }
-        index.tell(touched);
+        index.dispatch(touched);
     }
 
     /// Includes unreadable objects.
-    fn known(index: &Index) -> BTreeSet<Key> {
+    fn stored_keys(index: &Index) -> BTreeSet<Key> {
         let state = index.state.read();
         let unreadable = state
             .unreadable
@@ -263,9 +263,9 @@ impl<W: Watched> Feed<W> {
         W::keys(&state).into_iter().chain(unreadable).collect()
     }
 
-    fn hear(index: &Index) -> RwLockWriteGuard<'_, State> {
+    fn begin_update(index: &Index) -> RwLockWriteGuard<'_, State> {
         let mut state = index.state.write();
-        state.heard_at = index.clock.wall();
+        state.received_at = index.clock.wall();
         state
     }
 
@@ -277,7 +277,7 @@ impl<W: Watched> Feed<W> {
     ) -> RwLockWriteGuard<'i, State> {
         let key = Key::of(&received);
         let read = W::read(received);
-        let mut state = Self::hear(index);
+        let mut state = Self::begin_update(index);
         match read {
             Ok(object) => {
                 if !state.unreadable.is_empty() {

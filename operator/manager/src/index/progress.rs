@@ -18,13 +18,13 @@ use super::watched_kind::WatchedKind;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
-pub(super) struct Seen(Mutex<HashMap<WatchedKind, u64>>);
+pub(super) struct DeliveredVersions(Mutex<HashMap<WatchedKind, u64>>);
 
-impl Seen {
+impl DeliveredVersions {
     pub(super) fn note(&self, kind: WatchedKind, version: Option<u64>) {
         if let Some(version) = version {
-            let mut seen = self.0.lock();
-            let highest = seen.entry(kind).or_default();
+            let mut versions = self.0.lock();
+            let highest = versions.entry(kind).or_default();
             *highest = version.max(*highest);
         }
     }
@@ -33,7 +33,7 @@ impl Seen {
         self.0
             .lock()
             .get(&kind)
-            .is_some_and(|seen| *seen >= version)
+            .is_some_and(|delivered| *delivered >= version)
     }
 }
 
@@ -53,9 +53,9 @@ impl OwnWrites {
     }
 
     /// Forgets delivered writes.
-    pub(super) fn caught_up(&mut self, seen: &Seen, now: Instant) -> bool {
+    pub(super) fn caught_up(&mut self, delivered: &DeliveredVersions, now: Instant) -> bool {
         self.0
-            .retain(|kind, (version, at)| !seen.has(*kind, *version) && now < *at + PATIENCE);
+            .retain(|kind, (version, at)| !delivered.has(*kind, *version) && now < *at + PATIENCE);
         self.0.is_empty()
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_pass_waits_until_the_watch_of_the_kind_has_shown_its_last_write() {
         let (seen, mut writes, now) = (
-            Seen::default(),
+            DeliveredVersions::default(),
             OwnWrites::default(),
             SystemClock.monotonic(),
         );
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_write_whose_object_vanished_unseen_counts_as_seen_after_a_timeout() {
         let (seen, mut writes, now) = (
-            Seen::default(),
+            DeliveredVersions::default(),
             OwnWrites::default(),
             SystemClock.monotonic(),
         );
@@ -101,6 +101,6 @@ mod tests {
     fn a_version_that_is_no_number_is_not_waited_for() {
         let mut writes = OwnWrites::default();
         writes.wrote(WatchedKind::Pod, &at("opaque"), SystemClock.monotonic());
-        assert!(writes.caught_up(&Seen::default(), SystemClock.monotonic()));
+        assert!(writes.caught_up(&DeliveredVersions::default(), SystemClock.monotonic()));
     }
 }

@@ -104,7 +104,7 @@ pub struct State {
     pub(super) disrupted: HashMap<Uid, BTreeMap<Member, Arc<PodView>>>,
     /// Number of bound or pinned pods per workload UID.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
-    pub(super) heard_at: DateTime<Utc>,
+    pub(super) received_at: DateTime<Utc>,
     /// Ignored objects, with the reason.
     pub unreadable: BTreeMap<(WatchedKind, Key), String>,
 }
@@ -326,13 +326,13 @@ impl State {
     pub(super) fn set_agent_pod(
         &mut self,
         key: &Key,
-        seen: Option<(NodeName, bool)>,
+        agent_pod: Option<(NodeName, bool)>,
     ) -> Vec<NodeName> {
-        let old = match &seen {
-            Some(seen) => self.agent_pods.insert(key.clone(), seen.clone()),
+        let old = match &agent_pod {
+            Some(agent_pod) => self.agent_pods.insert(key.clone(), agent_pod.clone()),
             None => self.agent_pods.remove(key),
         };
-        if old == seen {
+        if old == agent_pod {
             return Vec::new();
         }
         let mut changed = Vec::new();
@@ -343,7 +343,7 @@ impl State {
             });
             changed.push(node);
         }
-        if let Some((node, ready)) = seen {
+        if let Some((node, ready)) = agent_pod {
             self.count_agents(&node, |pods| {
                 pods.bound += 1;
                 pods.ready += usize::from(ready);
@@ -358,7 +358,7 @@ impl State {
     }
 
     fn count_agents(&mut self, node: &NodeName, change: impl Fn(&mut AgentPods)) {
-        let since = self.heard_at;
+        let since = self.received_at;
         let pods = self.agents_of.entry(node.clone()).or_insert(AgentPods {
             bound: 0,
             ready: 0,
@@ -392,9 +392,9 @@ impl State {
     /// The agent of a node. If its NodeAgent was deleted while its pod is ready, the result has no
     /// details: the agent will recreate the object.
     pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
-        let known = self.agents.get(node).cloned();
+        let published = self.agents.get(node).cloned();
         let ready = self.has_ready_agent(node);
-        known.or_else(|| ready.then(unknown_agent))
+        published.or_else(|| ready.then(bare_agent))
     }
 
     /// True if the agent changed or the NodeAgent is unknown.
@@ -406,7 +406,7 @@ impl State {
     pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {
         let ready = self.has_ready_agent(node.as_str());
         let before = self.agents.get(node);
-        let agent = AgentInfo::heard(ready, status, before.map(AsRef::as_ref), self.heard_at);
+        let agent = AgentInfo::received(ready, status, before.map(AsRef::as_ref), self.received_at);
         if before.is_some_and(|old| **old == agent) {
             return false;
         }
@@ -420,7 +420,7 @@ fn service_of(key: &Key, workload: &TrainingWorkload) -> Key {
     Key::new(&key.namespace, name)
 }
 
-fn unknown_agent() -> Arc<AgentInfo> {
+fn bare_agent() -> Arc<AgentInfo> {
     Arc::new(AgentInfo {
         ready: true,
         ..AgentInfo::default()

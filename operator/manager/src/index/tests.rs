@@ -115,10 +115,10 @@ fn service(name: &str, workload: &str) -> Value {
         "spec": {"clusterIP": "None"}})
 }
 
-fn known() -> Known {
-    Known {
+fn inputs() -> ViewInputs {
+    ViewInputs {
         dry_run: None,
-        refusals: Vec::new(),
+        rejections: Vec::new(),
         failed: None,
         settings: Arc::new(LifecycleSettings::default()),
     }
@@ -236,7 +236,7 @@ async fn a_pod_of_another_namespace_is_no_member_whatever_it_says() {
     assert!(
         f.index
             .read()
-            .view(&Key::new("ml", "llama"), known())
+            .view(&Key::new("ml", "llama"), inputs())
             .unwrap()
             .pods
             .is_empty()
@@ -270,7 +270,7 @@ async fn the_last_disrupted_pod_of_a_member_is_kept_until_the_member_has_another
         pod
     };
     let kept = || {
-        let view = f.index.read().view(&Key::new("ml", "llama"), known());
+        let view = f.index.read().view(&Key::new("ml", "llama"), inputs());
         let pods = view.unwrap().disrupted.into_values();
         pods.map(|pod| pod.name.clone()).collect::<Vec<_>>()
     };
@@ -418,7 +418,7 @@ async fn an_agent_is_ready_while_its_pod_is() {
 async fn nothing_is_kept_of_the_agent_of_a_deleted_node() {
     for agent_first in [true, false] {
         let f = Fixture::new();
-        let known = |f: &Fixture| f.index.read().agents_of.len();
+        let inputs = |f: &Fixture| f.index.read().agents_of.len();
         let agent = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent",
             "metadata": {"name": "n1"}, "spec": {}});
         let pod = json!({"metadata": {"name": "agent-x", "namespace": "agents", "uid": "agent",
@@ -427,17 +427,17 @@ async fn nothing_is_kept_of_the_agent_of_a_deleted_node() {
         f.see::<Agents>(&agent);
         f.see::<Pods>(&pod);
         f.gone::<Pods>(&pod);
-        assert_eq!(known(&f), 1, "the agent's pod is being replaced");
+        assert_eq!(inputs(&f), 1, "the agent's pod is being replaced");
         f.see::<Pods>(&pod);
         if agent_first {
             f.gone::<Agents>(&agent);
-            assert_eq!(known(&f), 1, "the agent recreates its object");
+            assert_eq!(inputs(&f), 1, "the agent recreates its object");
             f.gone::<Pods>(&pod);
         } else {
             f.gone::<Pods>(&pod);
             f.gone::<Agents>(&agent);
         }
-        assert_eq!(known(&f), 0);
+        assert_eq!(inputs(&f), 0);
     }
 }
 
@@ -458,7 +458,7 @@ async fn a_view_holds_what_carries_the_uid_and_says_what_is_owned() {
     let view = f
         .index
         .read()
-        .view(&Key::new("ml", "llama"), known())
+        .view(&Key::new("ml", "llama"), inputs())
         .unwrap();
     assert_eq!(
         view.pods
@@ -473,7 +473,7 @@ async fn a_view_holds_what_carries_the_uid_and_says_what_is_owned() {
     assert!(
         f.index
             .read()
-            .view(&Key::new("ml", "none"), known())
+            .view(&Key::new("ml", "none"), inputs())
             .is_none()
     );
 }
@@ -486,7 +486,7 @@ fn of_several_classes_that_are_the_default_the_lowest_counts() {
         let class = json!({"metadata": {"name": name}, "value": value, "globalDefault": true});
         f.see::<PriorityClasses>(&class);
     }
-    let view = f.index.read().view(&Key::new("ml", "plain"), known());
+    let view = f.index.read().view(&Key::new("ml", "plain"), inputs());
     let priority = view.unwrap().priority;
     assert!(
         matches!(priority, Priority::Resolved { value: 7, .. }),
@@ -501,7 +501,7 @@ async fn priorities_come_from_the_named_class_or_the_default() {
     let priority = |f: &Fixture, name: &str| {
         f.index
             .read()
-            .view(&Key::new("ml", name), known())
+            .view(&Key::new("ml", name), inputs())
             .unwrap()
             .priority
     };
@@ -509,7 +509,7 @@ async fn priorities_come_from_the_named_class_or_the_default() {
     high["spec"]["priorityClassName"] = json!("high");
     f.see::<Workloads>(&high);
     f.see::<Workloads>(&workload("plain"));
-    assert_eq!(priority(&f, "high"), Priority::Unknown);
+    assert_eq!(priority(&f, "high"), Priority::ClassMissing);
     f.dirty().await;
     f.see::<PriorityClasses>(&class("high", 100, false));
     assert_eq!(f.dirty().await, ["high"]);
@@ -538,7 +538,7 @@ async fn a_workload_made_again_under_its_name_has_none_of_the_old_pods() {
     let view = f
         .index
         .read()
-        .view(&Key::new("ml", "llama"), known())
+        .view(&Key::new("ml", "llama"), inputs())
         .unwrap();
     assert!(view.pods.is_empty());
     f.dirty().await;
@@ -609,7 +609,7 @@ fn the_pod_group_of_a_workload_with_a_long_name_is_found() {
     let view = f
         .index
         .read()
-        .view(&Key::new("ml", &long), known())
+        .view(&Key::new("ml", &long), inputs())
         .unwrap();
     assert_eq!(view.pod_groups.len(), 1);
 }

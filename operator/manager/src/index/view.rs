@@ -8,7 +8,7 @@ use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::GangView;
 use lockstep_lifecycle::view::{
-    DryRun, FailedRequest, Held, NativeView, Priority, RefusedRequest, WorkloadId,
+    DryRun, FailedRequest, Held, NativeView, Priority, RejectedRequest, WorkloadId,
 };
 use lockstep_lifecycle::{LifecycleSettings, PodView, WorkloadView};
 use lockstep_model::PriorityClass;
@@ -17,16 +17,16 @@ use super::state::{Identified, Key, State, controller_uid};
 
 /// Inputs from outside the watches.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct ViewInputs {
     pub dry_run: Option<DryRun>,
-    pub refusals: Vec<RefusedRequest>,
+    pub rejections: Vec<RejectedRequest>,
     pub failed: Option<FailedRequest>,
     pub settings: Arc<LifecycleSettings>,
 }
 
 impl State {
     /// `None` if the workload does not exist or has no identity yet.
-    pub fn view(&self, key: &Key, known: Known) -> Option<WorkloadView> {
+    pub fn view(&self, key: &Key, inputs: ViewInputs) -> Option<WorkloadView> {
         let workload = self.workloads.get(key)?.clone();
         let id = WorkloadId::read(&workload)?;
         let members = self.members_of(&key.namespace, id.uid.as_str());
@@ -78,10 +78,10 @@ impl State {
                 .collect(),
             all_agents_supervise: self.agents.all_supervise(),
             priority: self.priority(&workload),
-            dry_run: known.dry_run,
-            refusals: known.refusals,
-            failed: known.failed,
-            settings: known.settings,
+            dry_run: inputs.dry_run,
+            rejections: inputs.rejections,
+            failed: inputs.failed,
+            settings: inputs.settings,
             pods,
             gangs,
             pod_groups,
@@ -100,7 +100,7 @@ impl State {
     fn priority(&self, workload: &TrainingWorkload) -> Priority {
         let name = workload.spec.priority_class_name.as_deref();
         let Ok(class) = PriorityClass::resolve(name, self.priority_classes.values()) else {
-            return Priority::Unknown;
+            return Priority::ClassMissing;
         };
         Priority::Resolved {
             value: class.map_or(0, |c| c.value),

@@ -50,7 +50,7 @@ pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
             .unwrap_or_default(),
         deletion_timestamp: partial.metadata.deletion_timestamp.as_ref().and_then(utc),
         deletion_requested_at: deletion_requested_at(partial),
-        deletion_heard_at: None,
+        deletion_received_at: None,
         deletion_grace: partial.metadata.deletion_grace_period_seconds.unwrap_or(0),
         phase: PodPhase::from(status.phase.as_str()),
         reason: status.reason.clone(),

@@ -75,19 +75,23 @@ pub fn decide(
     match (held, observed) {
         (Some(held), _) if now >= held.renewed + timing.lease * HOPELESS => ElectionStep::StepDown,
         (Some(_), None) => ElectionStep::StepDown,
-        (Some(_), Some(seen)) if seen.holder != me || seen.deleted => ElectionStep::StepDown,
+        (Some(_), Some(current)) if current.holder != me || current.deleted => {
+            ElectionStep::StepDown
+        }
         // Each acquisition increments transitions, so another process with this identity holds the
         // lease.
-        (Some(held), Some(seen)) if seen.transitions != held.term => ElectionStep::StepDown,
+        (Some(held), Some(current)) if current.transitions != held.term => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
             Some(wait) if !wait.is_zero() => ElectionStep::Wait(wait),
             _ => ElectionStep::Renew,
         },
         (None, None) => ElectionStep::Acquire,
         // An earlier process of this pod has ended.
-        (None, Some(seen)) if seen.holder.is_empty() || seen.holder == me => ElectionStep::Acquire,
-        (None, Some(seen)) => {
-            match (seen.since + seen.duration.max(timing.lease)).checked_duration_since(now) {
+        (None, Some(current)) if current.holder.is_empty() || current.holder == me => {
+            ElectionStep::Acquire
+        }
+        (None, Some(current)) => {
+            match (current.since + current.duration.max(timing.lease)).checked_duration_since(now) {
                 Some(left) if !left.is_zero() => ElectionStep::Wait(left.min(timing.retry)),
                 _ => ElectionStep::Acquire,
             }

@@ -35,7 +35,7 @@ pub struct Candidate<'a> {
 }
 
 #[derive(Default)]
-struct Known {
+struct ElectionState {
     observed: Option<Observed>,
     held: Option<HeldLease>,
 }
@@ -48,9 +48,9 @@ impl Candidate<'_> {
         release: CancellationToken,
     ) -> Result<(), LeaseLost> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let mut known = Known::default();
+        let mut state = ElectionState::default();
         loop {
-            let pause = match self.step(&api, &mut known, &leadership).await {
+            let pause = match self.step(&api, &mut state, &leadership).await {
                 Ok(pause) => pause,
                 Err(lost) => {
                     leadership.send_replace(None);
@@ -64,11 +64,11 @@ impl Candidate<'_> {
             }
         }
         leadership.send_replace(None);
-        if let (Some(_), Some(seen)) = (
-            known.held,
-            known.observed.filter(|o| o.holder == self.identity),
+        if let (Some(_), Some(last)) = (
+            state.held,
+            state.observed.filter(|o| o.holder == self.identity),
         ) {
-            self.release(&api, &seen).await;
+            self.release(&api, &last).await;
         }
         Ok(())
     }
@@ -76,38 +76,38 @@ impl Candidate<'_> {
     async fn step(
         &self,
         api: &Api<Lease>,
-        known: &mut Known,
+        state: &mut ElectionState,
         leadership: &watch::Sender<Option<Leadership>>,
     ) -> Result<Duration, LeaseLost> {
         // A holder knows the object from its own writes.
-        if known.held.is_none()
-            && let Err(error) = self.look(api, known).await
+        if state.held.is_none()
+            && let Err(error) = self.refresh(api, state).await
         {
             warn!(%error, "cannot read the lease");
             return Ok(self.timing.retry);
         }
         let now = self.clock.monotonic();
-        let next = self.next(known, now)?;
+        let next = self.next(state, now)?;
         if let ElectionStep::Wait(pause) = next {
             return Ok(pause);
         }
-        match self.write(api, known.observed.as_ref(), next).await {
+        match self.write(api, state.observed.as_ref(), next).await {
             Ok(lease) => {
                 observe(
-                    &mut known.observed,
+                    &mut state.observed,
                     Some(&lease),
                     &self.timing,
                     self.clock.monotonic(),
                 );
-                let term = known.observed.as_ref().map_or(0, |o| o.transitions);
-                match known.held {
+                let term = state.observed.as_ref().map_or(0, |o| o.transitions);
+                match state.held {
                     None => info!(identity = %self.identity, term, "leading"),
                     Some(held) if self.clock.monotonic() >= held.renewed + self.timing.renew => {
                         info!(identity = %self.identity, term, "leading again: the lease is renewed");
                     }
                     Some(_) => {}
                 }
-                known.held = Some(HeldLease { term, renewed: now });
+                state.held = Some(HeldLease { term, renewed: now });
                 leadership.send_replace(Some(Leadership {
                     term,
                     valid_until: now + self.timing.renew,
@@ -118,14 +118,14 @@ impl Candidate<'_> {
                 warn!(%error, ?next, "cannot write the lease");
                 // After a conflict, the holder reads whether it still holds the lease. After
                 // another failure it retries, and does not act past the renew deadline.
-                let looked = self.look(api, known).await;
-                if let Err(error) = &looked {
+                let refreshed = self.refresh(api, state).await;
+                if let Err(error) = &refreshed {
                     warn!(%error, "cannot read the lease");
                 }
                 // A holder that finds another holder steps down here.
-                self.next(known, self.clock.monotonic())?;
+                self.next(state, self.clock.monotonic())?;
                 // The wait for the response replaces a pause.
-                let waited = looked.is_ok() && matches!(error, LeaseError::Late(_));
+                let waited = refreshed.is_ok() && matches!(error, LeaseError::Late(_));
                 Ok(if waited {
                     Duration::ZERO
                 } else {
@@ -135,8 +135,8 @@ impl Candidate<'_> {
         }
     }
 
-    fn next(&self, known: &Known, now: Instant) -> Result<ElectionStep, LeaseLost> {
-        let (observed, held) = (known.observed.as_ref(), known.held.as_ref());
+    fn next(&self, state: &ElectionState, now: Instant) -> Result<ElectionStep, LeaseLost> {
+        let (observed, held) = (state.observed.as_ref(), state.held.as_ref());
         match decide(&self.identity, observed, held, &self.timing, now) {
             ElectionStep::StepDown => Err(LeaseLost(
                 "taken by another, deleted, or not renewed for long".into(),
@@ -145,10 +145,10 @@ impl Candidate<'_> {
         }
     }
 
-    async fn look(&self, api: &Api<Lease>, known: &mut Known) -> Result<(), LeaseError> {
+    async fn refresh(&self, api: &Api<Lease>, state: &mut ElectionState) -> Result<(), LeaseError> {
         let lease = in_time(self.timing.renew / 2, api.get_opt(&self.name)).await??;
         observe(
-            &mut known.observed,
+            &mut state.observed,
             lease.as_ref(),
             &self.timing,
             self.clock.monotonic(),
@@ -167,7 +167,7 @@ impl Candidate<'_> {
         let seconds = i32::try_from(self.timing.lease.as_secs())
             .unwrap_or(i32::MAX)
             .max(1);
-        let Some(seen) = observed.filter(|o| !o.deleted) else {
+        let Some(current) = observed.filter(|o| !o.deleted) else {
             let spec = LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: Some(seconds),
@@ -191,11 +191,11 @@ impl Candidate<'_> {
         if step == ElectionStep::Acquire {
             spec = json!({
                 "holderIdentity": self.identity, "leaseDurationSeconds": seconds, "acquireTime": now, "renewTime": now,
-                "leaseTransitions": seen.transitions.saturating_add(1),
+                "leaseTransitions": current.transitions.saturating_add(1),
             });
         }
-        let patch =
-            json!({"metadata": {"resourceVersion": seen.resource_version.as_str()}, "spec": spec});
+        let version = current.resource_version.as_str();
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
         self.patch(api, deadline, &patch).await
     }
 
@@ -211,9 +211,9 @@ impl Candidate<'_> {
 
     /// Lets the next candidate take the lease at once. After a failure, the candidate waits for the
     /// lease duration.
-    async fn release(&self, api: &Api<Lease>, seen: &Observed) {
+    async fn release(&self, api: &Api<Lease>, last: &Observed) {
         let patch = json!({
-            "metadata": {"resourceVersion": seen.resource_version.as_str()},
+            "metadata": {"resourceVersion": last.resource_version.as_str()},
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         });
         match self.patch(api, self.timing.retry, &patch).await {
@@ -226,8 +226,8 @@ impl Candidate<'_> {
 /// Only a change of the object changes the observation time.
 fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timing, now: Instant) {
     let Some(lease) = lease else {
-        if let Some(known) = observed.as_mut().filter(|o| !o.deleted) {
-            (known.deleted, known.since) = (true, now);
+        if let Some(last) = observed.as_mut().filter(|o| !o.deleted) {
+            (last.deleted, last.since) = (true, now);
         }
         return;
     };

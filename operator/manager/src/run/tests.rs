@@ -149,7 +149,7 @@ impl Leading {
         let index = &self.world.index;
         self.metrics
             .workloads
-            .known(&namespace, |n| index.read().has_namespace(n));
+            .ensure_series(&namespace, |n| index.read().has_namespace(n));
         let mut old = None;
         for new in &self.statuses[n] {
             self.metrics.workloads.wrote(&namespace, old, new);

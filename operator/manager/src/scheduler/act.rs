@@ -51,7 +51,7 @@ impl StepResults {
             StepResult::Unsure(key) => {
                 self.unsure.insert(key);
             }
-            StepResult::Answered(uid, allowed, at) => memory.answered(uid, allowed, at),
+            StepResult::EvictionDryRun(uid, allowed, at) => memory.answered(uid, allowed, at),
             StepResult::Failed => self.again = true,
             StepResult::Nothing => {}
         }
@@ -60,7 +60,7 @@ impl StepResults {
 
 enum StepResult {
     Wrote(Key, Box<PodGroup>),
-    Answered(Uid, bool, chrono::DateTime<chrono::Utc>),
+    EvictionDryRun(Uid, bool, chrono::DateTime<chrono::Utc>),
     Nothing,
     Failed,
     Unsure(Key),
@@ -142,7 +142,11 @@ impl StepSender {
     }
 
     /// Reads pod groups with an unknown write result. Returns the unreadable ones.
-    pub async fn look_up(&self, unsure: BTreeSet<Key>, memory: &mut Memory) -> BTreeSet<Key> {
+    pub async fn resolve_unsure(
+        &self,
+        unsure: BTreeSet<Key>,
+        memory: &mut Memory,
+    ) -> BTreeSet<Key> {
         let mut left = BTreeSet::new();
         for key in unsure {
             match by_name::<PodGroup>(&self.actor.reads(&key.namespace), &key.name).await {
@@ -165,8 +169,8 @@ impl StepSender {
                 pod,
                 message,
             } => {
-                self.tell(&pod, &message);
-                let answer = mark_disrupted(
+                self.publish_preemption(&pod, &message);
+                let result = mark_disrupted(
                     &self.pods(&pod),
                     &pod.key.name,
                     pod.uid.as_str(),
@@ -174,20 +178,20 @@ impl StepSender {
                     now,
                 )
                 .await;
-                settled(&pod.key.to_string(), "mark victim", answer)
+                settled(&pod.key.to_string(), "mark victim", result)
             }
             Step::Evict {
                 preemptor: _,
                 pod,
                 by_force,
             } => self.evict(&pod, by_force).await,
-            Step::AskEviction(pod) => self.ask_eviction(pod, now).await,
+            Step::AskEviction(pod) => self.dry_run_eviction(pod, now).await,
             Step::Nominate { pod, node } => {
                 let patch =
                     json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
                 let name = &pod.key.name;
-                let answer = patch_pod_status(&self.pods(&pod), name, &Patch::Merge(patch)).await;
-                settled(&pod.key.to_string(), "nominate", answer)
+                let result = patch_pod_status(&self.pods(&pod), name, &Patch::Merge(patch)).await;
+                settled(&pod.key.to_string(), "nominate", result)
             }
         }
     }
@@ -284,18 +288,22 @@ impl StepSender {
         }
     }
 
-    async fn ask_eviction(&self, pod: PodRef, now: chrono::DateTime<chrono::Utc>) -> StepResult {
+    async fn dry_run_eviction(
+        &self,
+        pod: PodRef,
+        now: chrono::DateTime<chrono::Utc>,
+    ) -> StepResult {
         match request_eviction(&self.pods(&pod), &pod, true).await {
-            Ok(_) => StepResult::Answered(pod.uid, true, now),
+            Ok(_) => StepResult::EvictionDryRun(pod.uid, true, now),
             Err(error) if error.class == ErrorClass::Budget => {
-                StepResult::Answered(pod.uid, false, now)
+                StepResult::EvictionDryRun(pod.uid, false, now)
             }
             answer => settled(&pod.key.to_string(), "ask eviction", answer),
         }
     }
 
     /// For a workload, its controller publishes the event.
-    fn tell(&self, pod: &PodRef, note: &str) {
+    fn publish_preemption(&self, pod: &PodRef, note: &str) {
         self.events.publish(EventReport {
             regarding: ObjectReference {
                 api_version: Some("v1".into()),

@@ -86,7 +86,7 @@ impl Scheduler {
 
     pub(crate) async fn cycle(&mut self, stop: &CancellationToken) -> CycleSummary {
         let unsure = std::mem::take(&mut self.unsure);
-        self.unsure = self.actor.look_up(unsure, &mut self.memory).await;
+        self.unsure = self.actor.resolve_unsure(unsure, &mut self.memory).await;
         if !self.unsure.is_empty() {
             return CycleSummary {
                 wake_after: Some(self.settings.retry),

@@ -153,7 +153,12 @@ async fn a_write_whose_answer_was_lost_is_looked_up_before_the_next_cycle() {
     let mut memory = Memory::default();
     let acted = actor.act(vec![write(None)], &mut memory, now()).await;
     assert_eq!(acted.unsure, BTreeSet::from([Key::new("ml", "a")]));
-    assert!(actor.look_up(acted.unsure, &mut memory).await.is_empty());
+    assert!(
+        actor
+            .resolve_unsure(acted.unsure, &mut memory)
+            .await
+            .is_empty()
+    );
     assert_eq!(remembered(&memory), Some("9"));
 }
 
@@ -162,7 +167,9 @@ async fn what_cannot_be_looked_up_stays_unsure() {
     let (actor, _) = actor(|_| None);
     let unsure = BTreeSet::from([Key::new("ml", "a")]);
     assert_eq!(
-        actor.look_up(unsure.clone(), &mut Memory::default()).await,
+        actor
+            .resolve_unsure(unsure.clone(), &mut Memory::default())
+            .await,
         unsure
     );
 }

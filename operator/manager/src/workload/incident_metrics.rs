@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use crate::metrics::restarts;
 
 /// Most incidents end in these actions.
-fn answers() -> impl Iterator<Item = FailureAction> {
+fn common_actions() -> impl Iterator<Item = FailureAction> {
     let actions = FailureAction::ALL.into_iter();
     actions.filter(|action| action.raises_attempt())
 }
@@ -130,19 +130,19 @@ impl IncidentMetrics {
     /// Creates the series of a namespace at zero, so that the first incident shows as an increase.
     /// Only common actions get series, because all would be ten times as many. Removes the series
     /// of deleted namespaces.
-    pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
+    pub fn ensure_series(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
         let mut namespaces = self.namespaces.lock();
         if namespaces.contains(namespace) {
             return;
         }
-        for gone in namespaces.extract_if(.., |known| !exists(known)) {
-            self.forget(&gone);
+        for deleted in namespaces.extract_if(.., |name| !exists(name)) {
+            self.forget(&deleted);
         }
         namespaces.insert(namespace.to_owned());
         for cause in CauseKind::ALL {
             let labels = CauseLabels::of(namespace, cause);
             drop(self.lost.get_or_create(&labels));
-            for action in answers() {
+            for action in common_actions() {
                 drop(self.finished_as(namespace, action, cause, cause.is_counted()));
             }
         }
@@ -165,9 +165,9 @@ impl IncidentMetrics {
         old: Option<&TrainingWorkloadStatus>,
         new: &TrainingWorkloadStatus,
     ) {
-        let known = old.map_or(&[][..], |o| &o.history);
+        let recorded = old.map_or(&[][..], |o| &o.history);
         let entries = new.history.iter();
-        for entry in entries.filter(|e| !known.iter().any(|o| same(o, e))) {
+        for entry in entries.filter(|e| !recorded.iter().any(|o| same(o, e))) {
             self.finished(namespace, entry);
         }
         let preemptions = new.preemptions - old.map_or(0, |o| o.preemptions);

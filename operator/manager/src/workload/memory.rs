@@ -8,13 +8,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
 use lockstep_lifecycle::LifecycleSettings;
-use lockstep_lifecycle::view::{DryRun, FailedRequest, RefusedRequest, Target};
+use lockstep_lifecycle::view::{DryRun, FailedRequest, RejectedRequest, Target};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::act::{ActionResults, Judged};
+use super::act::{ActionResults, DryRunResults};
 use crate::clock::Clock;
-use crate::index::{Key, Known, OwnWrites};
+use crate::index::{Key, OwnWrites, ViewInputs};
 
 /// Validity of a dry-run result, because feature gates and webhooks change.
 const DRY_RUN_HOLDS: TimeDelta = TimeDelta::minutes(10);
@@ -34,11 +34,11 @@ pub(super) struct Remembered {
     pub summarized: Option<Instant>,
     /// The workload as read for each status write without a response. At most one of these writes
     /// is stored.
-    pub unanswered: Option<Arc<TrainingWorkload>>,
+    pub unconfirmed: Option<Arc<TrainingWorkload>>,
     dry_run: Option<DryRun>,
     /// Consecutive inconclusive dry runs.
     open: i32,
-    refusals: BTreeMap<Target, RefusedRequest>,
+    rejections: BTreeMap<Target, RejectedRequest>,
     failed: Option<FailedRequest>,
     /// Consecutive passes with a failed request.
     failures: u32,
@@ -64,26 +64,26 @@ impl Memories {
 }
 
 impl Remembered {
-    pub fn known(&self, settings: &Arc<LifecycleSettings>) -> Known {
-        Known {
+    pub fn view_inputs(&self, settings: &Arc<LifecycleSettings>) -> ViewInputs {
+        ViewInputs {
             dry_run: self.dry_run.clone(),
-            refusals: self.refusals.values().cloned().collect(),
+            rejections: self.rejections.values().cloned().collect(),
             failed: self.failed.clone(),
             settings: settings.clone(),
         }
     }
 
     /// The workload before the stored status write, if a write without a response was stored.
-    pub fn stored_unanswered(&mut self, read: &TrainingWorkload) -> Option<Arc<TrainingWorkload>> {
+    pub fn stored_unconfirmed(&mut self, read: &TrainingWorkload) -> Option<Arc<TrainingWorkload>> {
         let version = &read.metadata.resource_version;
         let before = self
-            .unanswered
+            .unconfirmed
             .take_if(|w| w.metadata.resource_version != *version)?;
         (before.status != read.status).then_some(before)
     }
 
     /// `backoff` returns the wait after a number of consecutive failures.
-    pub fn learn(
+    pub fn record(
         &mut self,
         results: ActionResults,
         began: DateTime<Utc>,
@@ -96,13 +96,13 @@ impl Remembered {
             self.writes.wrote(kind, &version, now);
         }
         for target in results.accepted {
-            self.refusals.remove(&target);
+            self.rejections.remove(&target);
         }
-        for refusal in results.refusals {
-            self.refusals.insert(refusal.target.clone(), refusal);
+        for rejection in results.rejections {
+            self.rejections.insert(rejection.target.clone(), rejection);
         }
-        if let Some(judged) = results.judged {
-            self.judged(judged);
+        if let Some(dry_runs) = results.dry_runs {
+            self.record_dry_runs(dry_runs);
         }
     }
 
@@ -128,7 +128,7 @@ impl Remembered {
         }
     }
 
-    fn judged(&mut self, Judged { dry_run, pods }: Judged) {
+    fn record_dry_runs(&mut self, DryRunResults { dry_run, pods }: DryRunResults) {
         let open = pods.values().any(|p| p.why_not().is_some());
         self.open = if open { self.open + 1 } else { 0 };
         let holds = match self.open {
@@ -156,7 +156,7 @@ mod tests {
         let mut memory = Remembered::default();
         let at: DateTime<Utc> = DateTime::UNIX_EPOCH;
         let mut hold = |answer: &Admission| {
-            memory.judged(Judged {
+            memory.record_dry_runs(DryRunResults {
                 dry_run: DryRun {
                     spec_hash: "h".into(),
                     at,
@@ -167,8 +167,8 @@ mod tests {
                 },
                 pods: [("g".to_owned(), answer.clone())].into(),
             });
-            let known = memory.known(&Arc::new(LifecycleSettings::default()));
-            (known.dry_run.unwrap().until - at).num_seconds()
+            let view_inputs = memory.view_inputs(&Arc::new(LifecycleSettings::default()));
+            (view_inputs.dry_run.unwrap().until - at).num_seconds()
         };
         answers.iter().map(&mut hold).collect()
     }
@@ -187,18 +187,21 @@ mod tests {
         };
         let read = workload("1", "Starting");
         let mut memory = Remembered {
-            unanswered: Some(read.clone()),
+            unconfirmed: Some(read.clone()),
             ..Remembered::default()
         };
-        assert!(memory.stored_unanswered(&read).is_none(), "not seen yet");
+        assert!(memory.stored_unconfirmed(&read).is_none(), "not seen yet");
         let stored = workload("2", "Ready");
-        let before = memory.stored_unanswered(&stored);
+        let before = memory.stored_unconfirmed(&stored);
         assert_eq!(before.unwrap().status, read.status);
-        assert!(memory.stored_unanswered(&stored).is_none(), "reported once");
-        memory.unanswered = Some(read.clone());
+        assert!(
+            memory.stored_unconfirmed(&stored).is_none(),
+            "reported once"
+        );
+        memory.unconfirmed = Some(read.clone());
         let edited = workload("2", "Starting");
-        assert!(memory.stored_unanswered(&edited).is_none(), "not stored");
-        assert!(memory.unanswered.is_none());
+        assert!(memory.stored_unconfirmed(&edited).is_none(), "not stored");
+        assert!(memory.unconfirmed.is_none());
     }
 
     #[test]
@@ -236,9 +239,10 @@ mod tests {
 
     #[test]
     fn a_dry_run_result_is_cached_and_an_unanswered_dry_run_is_retried_soon() {
-        let known = Admission::As(Box::default());
+        let view_inputs = Admission::As(Box::default());
         let open = Admission::Unanswered("a quota".to_owned());
-        let answers = [&known, &open, &open, &open, &known, &open].map(Admission::clone);
+        let answers =
+            [&view_inputs, &open, &open, &open, &view_inputs, &open].map(Admission::clone);
         assert_eq!(holds(&answers), [600, 30, 60, 120, 600, 30]);
         assert_eq!(holds(&vec![open; 40]).last(), Some(&600));
     }

@@ -30,8 +30,8 @@ impl WorkloadMetrics {
     }
 
     /// Series of a namespace, created before its first incident.
-    pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
-        self.incidents.known(namespace, exists);
+    pub fn ensure_series(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
+        self.incidents.ensure_series(namespace, exists);
     }
 
     pub fn wrote(
@@ -326,7 +326,7 @@ mod tests {
     fn the_first_incident_of_a_namespace_is_an_increase() {
         let mut registry = Registry::default();
         let metrics = WorkloadMetrics::register(&mut registry);
-        metrics.known("ml", |_| true);
+        metrics.ensure_series("ml", |_| true);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

@@ -37,7 +37,7 @@ use crate::events::Events;
 use crate::index::{Index, Key, WatchedKind};
 use crate::lease::Tenure;
 use crate::queue::Queue;
-use act::{ActionSender, Judged};
+use act::{ActionSender, DryRunResults};
 use memory::{Memories, Memory};
 use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
@@ -187,8 +187,8 @@ impl Controller {
     pub(crate) fn view(&self, key: &Key) -> Option<WorkloadView> {
         let index = self.parts.index.read();
         let memory = self.memories.of(key, &index.uid_of(key)?);
-        let known = memory.lock().known(&self.parts.settings);
-        index.view(key, known)
+        let inputs = memory.lock().view_inputs(&self.parts.settings);
+        index.view(key, inputs)
     }
 
     async fn timed_pass(&self, key: &Key) -> Passed {
@@ -224,20 +224,20 @@ impl Controller {
             return nothing;
         };
         let exists = |namespace: &str| self.parts.index.read().has_namespace(namespace);
-        self.parts.metrics.known(&key.namespace, exists);
+        self.parts.metrics.ensure_series(&key.namespace, exists);
         let memory = self.memories.of(key, &uid);
         if !self.parts.index.caught_up(&mut memory.lock().writes) {
             self.parts.queue.add_after(key.clone(), CATCH_UP);
             return nothing;
         }
         let began = self.parts.clock.monotonic();
-        let known = memory.lock().known(&self.parts.settings);
-        let Some(view) = self.parts.index.read().view(key, known) else {
+        let inputs = memory.lock().view_inputs(&self.parts.settings);
+        let Some(view) = self.parts.index.read().view(key, inputs) else {
             return nothing;
         };
-        let before = memory.lock().stored_unanswered(&view.workload);
+        let before = memory.lock().stored_unconfirmed(&view.workload);
         if let (Some(before), Some(stored)) = (before, &view.workload.status) {
-            self.tell(&view, before.status.as_ref(), stored);
+            self.report_changes(&view, before.status.as_ref(), stored);
         }
         let pass = decide(&view, self.parts.clock.wall());
         let took = self.parts.clock.monotonic() - began;
@@ -288,7 +288,7 @@ impl Controller {
                     error.class,
                     ErrorClass::Timeout | ErrorClass::ServerError | ErrorClass::Other
                 ) {
-                    memory.lock().unanswered = Some(view.workload.clone());
+                    memory.lock().unconfirmed = Some(view.workload.clone());
                 }
                 return Err(error);
             }
@@ -299,17 +299,17 @@ impl Controller {
         let now = self.parts.clock.monotonic();
         {
             let mut memory = memory.lock();
-            memory.unanswered = None;
+            memory.unconfirmed = None;
             memory
                 .writes
                 .wrote(WatchedKind::TrainingWorkload, &version, now);
             memory.summarized = Some(now);
         }
-        self.tell(view, view.workload.status.as_ref(), status);
+        self.report_changes(view, view.workload.status.as_ref(), status);
         Ok(true)
     }
 
-    fn tell(
+    fn report_changes(
         &self,
         view: &WorkloadView,
         old: Option<&TrainingWorkloadStatus>,
@@ -336,22 +336,26 @@ impl Controller {
         if acted.unfinished {
             self.parts.queue.defer(key.clone());
         }
-        debug!(workload = %key, actions = count, refused = acted.refusals.len(), "acted");
+        debug!(workload = %key, actions = count, refused = acted.rejections.len(), "acted");
         for class in &acted.ignored {
             self.parts.metrics.passes.failed(*class);
         }
-        for refusal in &acted.refusals {
-            warn!(workload = %key, target = ?refusal.target, kind = ?refusal.kind, message = %refusal.message, "refused");
+        for rejection in &acted.rejections {
+            warn!(workload = %key, target = ?rejection.target, kind = ?rejection.kind, message = %rejection.message, "refused");
         }
-        let news = !acted.refusals.is_empty() || acted.judged.is_some() || acted.unfinished;
-        if let Some(Judged { dry_run, pods }) = &acted.judged {
+        let news = !acted.rejections.is_empty() || acted.dry_runs.is_some() || acted.unfinished;
+        if let Some(DryRunResults { dry_run, pods }) = &acted.dry_runs {
             let hash = &dry_run.spec_hash;
-            self.parts.index.learn_admitted(key, view.uid(), hash, pods);
+            self.parts
+                .index
+                .record_admitted(key, view.uid(), hash, pods);
         }
         let failure = acted.failure.clone();
         let failed = acted.failed.is_some();
         let backoff = |failures| self.parts.queue.backoff(failures);
-        memory.lock().learn(acted, now, &*self.parts.clock, backoff);
+        memory
+            .lock()
+            .record(acted, now, &*self.parts.clock, backoff);
         match failure {
             Some(failure) => {
                 if failed {

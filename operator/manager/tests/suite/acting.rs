@@ -14,7 +14,7 @@ use lockstep_api::names::labels;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::tier::Tier;
 use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
-use lockstep_lifecycle::view::{NativeView, Priority, RefusalKind, Target, WorkloadId};
+use lockstep_lifecycle::view::{NativeView, Priority, RejectionKind, Target, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, WorkloadView};
 use lockstep_manager::api::error::ErrorClass;
 use lockstep_manager::api::{Actor, Pace};
@@ -54,7 +54,7 @@ fn view() -> WorkloadView {
             preemption: PreemptionPolicy::Never,
         },
         dry_run: None,
-        refusals: Vec::new(),
+        rejections: Vec::new(),
         failed: None,
         settings: Arc::new(LifecycleSettings::default()),
     }
@@ -110,17 +110,17 @@ async fn after_a_quota_refuses_a_pod_no_more_are_created() {
     );
     let acted = act(&api, 1, (0..6).map(create).collect()).await;
     assert_eq!(api.all(PODS).len(), 2);
-    let [refusal] = acted.refusals.as_slice() else {
+    let [rejection] = acted.rejections.as_slice() else {
         panic!("{acted:?}")
     };
     assert_eq!(
-        (&refusal.target, refusal.kind),
+        (&rejection.target, rejection.kind),
         (
             &Target::Pod(Member::new("workers", 0, 2)),
-            RefusalKind::QuotaExceeded
+            RejectionKind::QuotaExceeded
         )
     );
-    assert!(refusal.message.contains("exceeded quota: gpus"));
+    assert!(rejection.message.contains("exceeded quota: gpus"));
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn a_create_whose_answer_was_lost_is_adopted_when_it_is_repeated() {
     api.put(PODS, pod(0, "w"));
     let acted = act(&api, 8, vec![create(0), create(1)]).await;
     assert_eq!(
-        (api.all(PODS).len(), acted.refusals.len(), acted.failure),
+        (api.all(PODS).len(), acted.rejections.len(), acted.failure),
         (2, 0, None)
     );
     assert_eq!(acted.accepted.len(), 2);
@@ -156,7 +156,7 @@ async fn an_object_of_another_owner_with_the_same_name_is_refused_and_not_change
     foreign["metadata"]["ownerReferences"] = json!([]);
     api.put(PODS, foreign);
     let acted = act(&api, 8, vec![create(0)]).await;
-    assert_eq!(acted.refusals[0].kind, RefusalKind::NameTaken);
+    assert_eq!(acted.rejections[0].kind, RejectionKind::NameTaken);
     assert_eq!(api.writes(), ["POST /api/v1/namespaces/ml/pods"]);
 }
 
@@ -232,7 +232,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         }]
     };
     api.refuse("p0", StatusCode::FORBIDDEN, "Forbidden", "exceeded quota");
-    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
+    let verdict = act(&api, 8, ask()).await.dry_runs.unwrap().dry_run;
     assert_eq!((verdict.spec_hash.as_str(), verdict.invalid), ("h", None));
     assert_eq!(verdict.tier, Tier::RestartAll);
     api.refuse(
@@ -241,7 +241,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         "Invalid",
         "restartPolicyRules[0].action: Unsupported value: \"RestartAllContainers\"",
     );
-    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
+    let verdict = act(&api, 8, ask()).await.dry_runs.unwrap().dry_run;
     assert_eq!(
         (verdict.tier, verdict.invalid),
         (Tier::RestartRules, None),
@@ -253,7 +253,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         "Invalid",
         "spec.containers[0].image: Required value",
     );
-    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
+    let verdict = act(&api, 8, ask()).await.dry_runs.unwrap().dry_run;
     assert_eq!(
         verdict.invalid.as_deref(),
         Some("spec.containers[0].image: Required value")
@@ -279,7 +279,7 @@ async fn a_webhook_without_dry_run_gives_no_verdict_and_a_failed_webhook_blocks_
     };
     let why = "admission webhook \"mesh\" does not support dry run";
     api.refuse("p1", StatusCode::BAD_REQUEST, "BadRequest", why);
-    let judged = act(&api, 8, ask(true)).await.judged.unwrap();
+    let judged = act(&api, 8, ask(true)).await.dry_runs.unwrap();
     let verdict = (judged.dry_run.invalid, judged.dry_run.tier);
     assert_eq!(verdict, (None, Tier::Plain));
     assert!(judged.pods["a"].pod().is_some());
@@ -292,11 +292,11 @@ async fn a_webhook_without_dry_run_gives_no_verdict_and_a_failed_webhook_blocks_
         why,
     );
     let failed = act(&api, 8, ask(true)).await;
-    assert!(failed.judged.is_none() && failed.failure.is_some());
+    assert!(failed.dry_runs.is_none() && failed.failure.is_some());
     let words = format!("cannot validate Pod: {why}");
     assert_eq!(failed.failed.map(|(_, message)| message), Some(words));
     let waiting = act(&api, 8, ask(false)).await;
-    let judged = waiting.judged.unwrap();
+    let judged = waiting.dry_runs.unwrap();
     assert!(waiting.failure.is_none() && judged.dry_run.failed);
     assert_eq!(judged.pods["a"], Admission::Unanswered(why.into()));
 }
@@ -332,8 +332,8 @@ async fn a_change_that_is_refused_is_remembered_until_it_is_accepted() {
     let acted = act(&api, 1, update()).await;
     let target = Target::Object("RestartOrder", "llama".into());
     assert_eq!(
-        (&acted.refusals[0].target, acted.refusals[0].kind),
-        (&target, RefusalKind::Invalid)
+        (&acted.rejections[0].target, acted.rejections[0].kind),
+        (&target, RejectionKind::Invalid)
     );
     api.accept("llama");
     assert_eq!(act(&api, 1, update()).await.accepted, [target]);
@@ -365,7 +365,7 @@ async fn an_object_recreated_under_its_name_is_not_patched_and_counts_as_a_confl
     let acted = act(&api, 1, vec![update]).await;
     assert_eq!(api.all(resource), before);
     assert_eq!(acted.failure.map(|f| f.class), Some(ErrorClass::Conflict));
-    assert_eq!(acted.refusals, []);
+    assert_eq!(acted.rejections, []);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ fn pod(restarts: i32, state: impl Into<Option<SupervisorState>>) -> NodePod {
         member: Some(Member::new("g", 0, 0)),
         attempt: 1,
         training: "t".into(),
-        containers: vec![SeenContainer {
+        containers: vec![ObservedContainer {
             id: format!("c{restarts}"),
             restarts,
             created_at: at(i64::from(restarts)),

@@ -16,7 +16,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use lockstep_node::{
-    ChildEnd, NodePlan, NodePod, NodeView, Records, SeenContainer, SupervisorCommand,
+    ChildEnd, NodePlan, NodePod, NodeView, ObservedContainer, Records, SupervisorCommand,
     SupervisorState, decide,
 };
 use proptest::prelude::*;
@@ -200,7 +200,7 @@ impl Node {
         let restarts = truth.started;
         truth.started += 1;
         truth.containers.push(Container {
-            seen: SeenContainer {
+            seen: ObservedContainer {
                 id: format!("{}c{restarts}", truth.pod.uid),
                 restarts,
                 created_at: at,

@@ -6,10 +6,10 @@ use chrono::{DateTime, Utc};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::RestartsSeen;
-use lockstep_node::{Exit, NodePod, SeenContainer, SupervisorState};
+use lockstep_node::{Exit, NodePod, ObservedContainer, SupervisorState};
 
 pub(super) struct Container {
-    pub(super) seen: SeenContainer,
+    pub(super) seen: ObservedContainer,
     /// True if the agent's watch was current when it started, and since.
     pub(super) in_time: bool,
     /// The attempt at which the agent has reported its arrival, unless its records were lost.

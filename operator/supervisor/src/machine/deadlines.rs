@@ -81,7 +81,7 @@ impl Machine {
             return (self.phase == Phase::Ended)
                 .then(|| (own.at + self.waits.complete, Due::GiveUp(why.to_owned())));
         }
-        let agent = self.agent_away.map(|since| {
+        let agent = self.agentless_since.map(|since| {
             (
                 since.max(own.at) + self.waits.agent_away,
                 "the agent stays away",

@@ -70,7 +70,7 @@ pub enum Event {
         oom_kills: u32,
     },
     /// The supervisor has no descendants left.
-    TreeGone,
+    TreeEnded,
     /// The child has reported a new step or checkpoint.
     Progress {
         step: u64,
@@ -88,7 +88,7 @@ pub enum Effect {
     Start(Release),
     /// Send a signal to the child.
     Forward(SignalNumber),
-    /// Kill all descendants repeatedly; answered by [`Event::TreeGone`].
+    /// Kill all descendants repeatedly; answered by [`Event::TreeEnded`].
     KillTree,
     /// Unlink files that the child left in shared memory.
     CleanSharedMemory,
@@ -100,7 +100,7 @@ pub enum Effect {
     /// Report the living descendants of this attempt.
     ReportSurvivors { attempt: u64 },
     /// Send the child's progress. Lost without an agent.
-    SendProgress(ProgressSeen),
+    SendProgress(ObservedProgress),
     /// Print a line.
     Print(String),
     /// Exit. No effect follows.
@@ -125,7 +125,7 @@ impl OwnExit {
 
 /// Progress of a child and the times at which it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProgressSeen {
+pub struct ObservedProgress {
     pub attempt: u64,
     pub step: u64,
     pub step_at: Moment,
@@ -133,7 +133,7 @@ pub struct ProgressSeen {
     pub checkpoint: Option<(u64, Moment)>,
 }
 
-impl ProgressSeen {
+impl ObservedProgress {
     /// Converts to a frame. `time_of_day` converts a moment to time since 1970.
     pub fn to_frame(&self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
         let seconds = |at| time_of_day(at).as_secs();

@@ -15,11 +15,11 @@ pub(super) fn rendezvous(release: &Release) -> String {
     let coordinator = release
         .coordinator
         .map(|c| format!("coordinator {}", SocketAddr::new(c.ip, c.port)));
-    let known: Vec<String> = members.into_iter().chain(coordinator).collect();
-    if known.is_empty() {
+    let parts: Vec<String> = members.into_iter().chain(coordinator).collect();
+    if parts.is_empty() {
         return String::new();
     }
-    format!(": {}", known.join(", "))
+    format!(": {}", parts.join(", "))
 }
 
 pub(super) fn ended(exit: &ChildExit) -> String {

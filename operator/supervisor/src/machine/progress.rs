@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use lockstep_supervisor_protocol::ProgressLimits;
 
-use super::event::{Moment, ProgressSeen};
+use super::event::{Moment, ObservedProgress};
 
 /// Shortest time between two progress messages about steps, because each wakes the agent. A new
 /// checkpoint is sent at once.
-const TELL: Duration = Duration::from_secs(10);
+const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -53,17 +53,19 @@ impl Watch {
             });
             self.unreported = true;
         }
-        let saved = checkpoint.filter(|c| self.checkpoint.is_none_or(|(known, _)| known != *c));
+        let saved = checkpoint.filter(|c| self.checkpoint.is_none_or(|(last, _)| last != *c));
         if let Some(saved) = saved {
             self.checkpoint = Some((saved, now));
         }
-        let due = self.reported_at.is_none_or(|then| now >= then + TELL);
+        let due = self
+            .reported_at
+            .is_none_or(|then| now >= then + REPORT_EVERY);
         due || saved.is_some()
     }
 
     /// Progress that the agent has not received.
-    pub fn unreported(&self, attempt: u64) -> Option<ProgressSeen> {
-        self.seen(attempt).filter(|_| self.unreported)
+    pub fn unreported(&self, attempt: u64) -> Option<ObservedProgress> {
+        self.observed(attempt).filter(|_| self.unreported)
     }
 
     pub fn mark_reported(&mut self, now: Moment) {
@@ -71,9 +73,9 @@ impl Watch {
         self.unreported = false;
     }
 
-    pub fn seen(&self, attempt: u64) -> Option<ProgressSeen> {
+    pub fn observed(&self, attempt: u64) -> Option<ObservedProgress> {
         let last = self.last?;
-        Some(ProgressSeen {
+        Some(ObservedProgress {
             attempt,
             step: last.number,
             step_at: last.at,

@@ -69,7 +69,7 @@ impl Scene {
     fn ended(attempt: u64, code: u8) -> Self {
         let mut scene = Self::running(attempt);
         scene.ends(Ending::Code(code));
-        scene.gives(Event::TreeGone);
+        scene.gives(Event::TreeEnded);
         scene
     }
 
@@ -162,7 +162,7 @@ fn a_running_child_is_stopped_whole_before_the_supervisor_arrives() {
         "its end was ordered and is no failure"
     );
     assert_eq!(
-        scene.gives(Event::TreeGone),
+        scene.gives(Event::TreeEnded),
         [Effect::CleanSharedMemory, arrived(4)]
     );
     assert!(matches!(scene.order(release(4))[..], [Effect::Start(_)]));
@@ -173,7 +173,7 @@ fn a_failure_is_reported_at_once_and_waits_for_the_decision() {
     let mut scene = Scene::running(1);
     let reported = [exited(1, 7, None, ExitReason::Error), Effect::KillTree];
     assert_eq!(scene.ends(Ending::Code(7)), reported);
-    assert_eq!(scene.gives(Event::TreeGone), []);
+    assert_eq!(scene.gives(Event::TreeEnded), []);
     assert_eq!(scene.order(release(1)), [], "an attempt starts once");
     assert_eq!(
         scene.order(FromAgent::Hold { attempt: 2 }),
@@ -221,7 +221,7 @@ fn an_order_that_comes_before_the_tree_is_gone_arrives_when_it_is() {
         "a later order replaces it"
     );
     assert_eq!(
-        scene.gives(Event::TreeGone),
+        scene.gives(Event::TreeEnded),
         [Effect::CleanSharedMemory, arrived(3)]
     );
 }
@@ -235,7 +235,7 @@ fn a_child_that_fails_while_it_is_being_stopped_is_reported() {
         [exited(1, 3, None, ExitReason::Error)]
     );
     assert_eq!(
-        scene.gives(Event::TreeGone),
+        scene.gives(Event::TreeEnded),
         [Effect::CleanSharedMemory, arrived(2)]
     );
 }
@@ -265,7 +265,7 @@ fn orders_of_older_attempts_change_nothing() {
     assert_eq!(scene.order(release(4)), []);
     assert_eq!(scene.order(release(5)), [started(5)]);
     scene.order(FromAgent::Hold { attempt: 7 });
-    scene.gives(Event::TreeGone);
+    scene.gives(Event::TreeEnded);
     assert_eq!(scene.order(FromAgent::Hold { attempt: 6 }), []);
     assert_eq!(scene.order(release(6)), []);
 }
@@ -347,7 +347,7 @@ fn a_minute_without_agent_begins_no_earlier_than_the_failure() {
     scene.gives(Event::AgentWent);
     assert_eq!(scene.after(100_000), [], "training goes on");
     scene.ends(Ending::Code(7));
-    scene.gives(Event::TreeGone);
+    scene.gives(Event::TreeEnded);
     assert_eq!(scene.after(59), []);
     assert_eq!(scene.after(1), [Effect::Exit(7)]);
 }
@@ -357,7 +357,7 @@ fn a_member_that_was_stopped_on_order_waits_for_ever() {
     let mut scene = Scene::running(1);
     scene.order(FromAgent::Hold { attempt: 2 });
     scene.ends(Ending::Signal(9));
-    scene.gives(Event::TreeGone);
+    scene.gives(Event::TreeEnded);
     scene.gives(Event::AgentWent);
     assert_eq!(scene.after(100_000), []);
     assert_eq!(scene.machine.next_deadline(), None);
@@ -387,7 +387,7 @@ fn survivors_are_reported_and_arrive_late() {
         "to each agent"
     );
     assert_eq!(
-        scene.gives(Event::TreeGone),
+        scene.gives(Event::TreeEnded),
         [Effect::CleanSharedMemory, arrived(2)]
     );
 }
@@ -461,7 +461,7 @@ fn probes_see_since_when_no_child_runs() {
     scene.order(FromAgent::Hold { attempt: 2 });
     let since = scene.now();
     scene.second += 5;
-    scene.gives(Event::TreeGone);
+    scene.gives(Event::TreeEnded);
     assert_eq!(scene.machine.visible(), Visible::Held(since));
 }
 

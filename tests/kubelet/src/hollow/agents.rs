@@ -80,15 +80,15 @@ impl Supervisors for SupervisorsView {
         None
     }
 
-    fn look(&mut self, pods: &mut [NodePod]) {
+    fn observe(&mut self, pods: &mut [NodePod]) {
         self.runtime.link(true);
         for pod in pods.iter_mut().filter(|p| p.supervised) {
             pod.supervisor = self.runtime.supervisor(&pod.uid);
         }
     }
 
-    fn look_again(&mut self, pods: &mut [NodePod]) {
-        self.look(pods);
+    fn observe_again(&mut self, pods: &mut [NodePod]) {
+        self.observe(pods);
     }
 
     fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration> {

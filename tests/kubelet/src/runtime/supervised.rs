@@ -36,7 +36,7 @@ pub enum Later {
         step: u64,
     },
     /// All processes that were killed have ended.
-    TreeGone,
+    TreeEnded,
     /// A time that the supervisor waits for.
     Time,
     /// The supervisor exits, and with it the container.
@@ -159,7 +159,7 @@ impl Supervised {
                 out.extend(self.next_step(*attempt, *step + 1));
                 out
             }
-            Later::TreeGone => {
+            Later::TreeEnded => {
                 let killed = Event::ChildEnded {
                     ending: Ending::Signal(SIGKILL),
                     oom_kills: 0,
@@ -168,7 +168,7 @@ impl Supervised {
                 if self.child.take().is_some() {
                     out = self.on(killed, now);
                 }
-                out.extend(self.on(Event::TreeGone, now));
+                out.extend(self.on(Event::TreeEnded, now));
                 out
             }
             Later::Time => self.on(Event::Time, now),
@@ -193,7 +193,7 @@ impl Supervised {
                         out.extend(self.next_step(attempt, 1));
                     }
                     Effect::Forward(_) => out.extend(self.forwarded()),
-                    Effect::KillTree => out.push((self.kill, Later::TreeGone)),
+                    Effect::KillTree => out.push((self.kill, Later::TreeEnded)),
                     Effect::Send(said) => self.say(&said),
                     Effect::SendExit(own) => self.say(&own.into_frame(|at| at)),
                     Effect::SendProgress(seen) => self.say(&seen.to_frame(|at| at)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_agent::runtime::Sandbox;
-use lockstep_node::{Exit, SeenContainer};
+use lockstep_node::{Exit, ObservedContainer};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
@@ -74,7 +74,7 @@ pub struct Seen {
 impl From<Snapshot> for Sandbox {
     /// Containers that were not started are omitted.
     fn from(snapshot: Snapshot) -> Self {
-        let mut containers: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
+        let mut containers: BTreeMap<String, Vec<ObservedContainer>> = BTreeMap::new();
         for seen in snapshot.containers {
             let exit = match seen.view.state {
                 State::Creating | State::NotCreated { .. } => continue,
@@ -90,7 +90,7 @@ impl From<Snapshot> for Sandbox {
                     at: finished_at,
                 }),
             };
-            let container = SeenContainer {
+            let container = ObservedContainer {
                 id: seen.view.id,
                 restarts: seen.view.attempt,
                 created_at: seen.created_at,

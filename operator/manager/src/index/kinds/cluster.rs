@@ -54,8 +54,8 @@ impl Watched for Pods {
         } = object;
         let (label, value) = &agents.label;
         if *key.namespace == *agents.namespace && pod.labels.get(label) == Some(value) {
-            let seen = pod.bound.clone().map(|node| (node, ready));
-            for node in state.set_agent_pod(&key, seen) {
+            let agent_pod = pod.bound.clone().map(|node| (node, ready));
+            for node in state.set_agent_pod(&key, agent_pod) {
                 state.touch_node(&node, touched);
             }
         }
@@ -64,10 +64,10 @@ impl Watched for Pods {
             .as_ref()
             .and_then(|old| old.member.as_ref())
             .map(|(_, view)| &**view);
-        let heard = |view: PodView| Arc::new(view.heard(before, state.heard_at));
+        let received = |view: PodView| Arc::new(view.received(before, state.received_at));
         let entry = PodEntry {
             uid,
-            member: member.map(|(workload, view)| (workload, heard(view))),
+            member: member.map(|(workload, view)| (workload, received(view))),
         };
         if let Some(old) = old.as_ref().filter(|old| old.uid != entry.uid) {
             state.model.remove_pod(old.uid.as_str());
@@ -145,7 +145,7 @@ impl Watched for Nodes {
             info,
         } = object;
         let before = state.nodes.get(&name).map(AsRef::as_ref);
-        let info = info.heard(before, state.heard_at);
+        let info = info.received(before, state.received_at);
         node.state = state.node_state(node.state, &info);
         touched.scheduler |= state.model.upsert_node(node);
         if state.nodes.get(&name).is_none_or(|old| **old != info) {

@@ -110,15 +110,15 @@ async fn what_admission_makes_of_pods_counts_until_the_spec_is_another() {
     let pods = [("workers".to_owned(), Admission::As(Box::new(pod.into())))].into();
     let hash = |f: &Fixture| lockstep_lifecycle::spec_hash(&f.index.read().workloads[&key].spec);
     f.scheduler_woken().await;
-    f.index.learn_admitted(&key, "uid-other", &hash(&f), &pods);
-    f.index.learn_admitted(&key, "uid-w", "another", &pods);
+    f.index.record_admitted(&key, "uid-other", &hash(&f), &pods);
+    f.index.record_admitted(&key, "uid-w", "another", &pods);
     assert!(!f.scheduler_woken().await, "of another workload, or spec");
-    f.index.learn_admitted(&key, "uid-w", &hash(&f), &pods);
+    f.index.record_admitted(&key, "uid-w", &hash(&f), &pods);
     assert_eq!(
         (f.scheduler_woken().await, template(&f)),
         (true, (1000, false))
     );
-    f.index.learn_admitted(&key, "uid-w", &hash(&f), &pods);
+    f.index.record_admitted(&key, "uid-w", &hash(&f), &pods);
     assert!(!f.scheduler_woken().await, "that was known");
     let mut scaled = workload("w");
     scaled["metadata"]["generation"] = json!(2);

@@ -10,41 +10,45 @@ use lockstep_lifecycle::WorkloadView;
 use lockstep_lifecycle::view::DryRun;
 use lockstep_model::Admission;
 
-use super::{ActionSender, Judged};
+use super::{ActionSender, DryRunResults};
 use crate::api::error::{ApiError, ErrorClass};
 
 /// Part of the error of an API server with a webhook that does not support dry runs
 /// (`NewDryRunUnsupportedErr` of k8s.io/apiserver).
 const NO_DRY_RUN: &str = "does not support dry run";
 
-enum Judgement {
-    /// Admitted with its restart rules, or refused for a reason that can pass.
+enum PodVerdict {
+    /// Admitted with its restart rules, or rejected for a reason that can pass.
     Kept(Admission),
     /// Admitted without its restart rules, or dry runs are not supported.
     Dropped(Admission),
     Invalid(String),
 }
 
-async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgement, ApiError> {
+async fn dry_run_pod(
+    api: &Api<Pod>,
+    params: &PostParams,
+    pod: &Pod,
+) -> Result<PodVerdict, ApiError> {
     let error = match api.create(params, pod).await {
-        Ok(answer) => {
-            let kept = keeps_restart_rules(pod, &answer);
-            let admission = Admission::As(Box::new(answer.into()));
+        Ok(admitted) => {
+            let kept = keeps_restart_rules(pod, &admitted);
+            let admission = Admission::As(Box::new(admitted.into()));
             return Ok(if kept {
-                Judgement::Kept(admission)
+                PodVerdict::Kept(admission)
             } else {
-                Judgement::Dropped(admission)
+                PodVerdict::Dropped(admission)
             });
         }
         Err(error) => ApiError::from(error),
     };
     match error.class {
         ErrorClass::Invalid if error.message.contains(NO_DRY_RUN) => {
-            Ok(Judgement::Dropped(Admission::Unsupported(error.message)))
+            Ok(PodVerdict::Dropped(Admission::Unsupported(error.message)))
         }
-        ErrorClass::Invalid => Ok(Judgement::Invalid(error.message)),
+        ErrorClass::Invalid => Ok(PodVerdict::Invalid(error.message)),
         ErrorClass::Forbidden | ErrorClass::AlreadyExists => {
-            Ok(Judgement::Kept(Admission::Unanswered(error.message)))
+            Ok(PodVerdict::Kept(Admission::Unanswered(error.message)))
         }
         _ => Err(error),
     }
@@ -59,8 +63,8 @@ fn group_of(pod: &Pod) -> String {
 }
 
 impl ActionSender {
-    /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other refusals can
-    /// pass, and the real create would repeat them.
+    /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other rejections
+    /// can pass, and the real create would repeat them.
     pub(super) async fn dry_run(
         &self,
         view: &WorkloadView,
@@ -68,7 +72,7 @@ impl ActionSender {
         pods: &[Pod],
         restart_all: &Pod,
         now: DateTime<Utc>,
-    ) -> Result<Judged, ApiError> {
+    ) -> Result<DryRunResults, ApiError> {
         let api: Api<Pod> = self.actor.writes(view.namespace());
         let params = PostParams {
             dry_run: true,
@@ -76,17 +80,17 @@ impl ActionSender {
         };
         let mut verdict = DryRun {
             tier: Tier::RestartAll,
-            ..unjudged(spec_hash.to_owned(), now)
+            ..empty_dry_run(spec_hash.to_owned(), now)
         };
         let mut admitted = BTreeMap::new();
         for pod in pods {
-            let admission = match judge(&api, &params, pod).await? {
-                Judgement::Kept(admission) => admission,
-                Judgement::Dropped(admission) => {
+            let admission = match dry_run_pod(&api, &params, pod).await? {
+                PodVerdict::Kept(admission) => admission,
+                PodVerdict::Dropped(admission) => {
                     verdict.tier = Tier::Plain;
                     admission
                 }
-                Judgement::Invalid(message) => {
+                PodVerdict::Invalid(message) => {
                     verdict.invalid = Some(message);
                     break;
                 }
@@ -94,38 +98,38 @@ impl ActionSender {
             admitted.insert(group_of(pod), admission);
         }
         if verdict.invalid.is_none() && verdict.tier.restarts_whole_pod() {
-            match judge(&api, &params, restart_all).await? {
-                Judgement::Kept(_) => {}
-                Judgement::Dropped(_) | Judgement::Invalid(_) => {
+            match dry_run_pod(&api, &params, restart_all).await? {
+                PodVerdict::Kept(_) => {}
+                PodVerdict::Dropped(_) | PodVerdict::Invalid(_) => {
                     verdict.tier = Tier::RestartRules;
                 }
             }
         }
-        Ok(Judged {
+        Ok(DryRunResults {
             dry_run: verdict,
             pods: admitted,
         })
     }
 }
 
-pub(super) fn unanswered(
+pub(super) fn failed_dry_run(
     spec_hash: String,
     pods: &[Pod],
     error: &ApiError,
     now: DateTime<Utc>,
-) -> Judged {
-    let unanswered = Admission::Unanswered(error.message.clone());
-    let groups = pods.iter().map(|pod| (group_of(pod), unanswered.clone()));
-    Judged {
+) -> DryRunResults {
+    let admission = Admission::Unanswered(error.message.clone());
+    let groups = pods.iter().map(|pod| (group_of(pod), admission.clone()));
+    DryRunResults {
         dry_run: DryRun {
             failed: true,
-            ..unjudged(spec_hash, now)
+            ..empty_dry_run(spec_hash, now)
         },
         pods: groups.collect(),
     }
 }
 
-fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
+fn empty_dry_run(spec_hash: String, now: DateTime<Utc>) -> DryRun {
     DryRun {
         spec_hash,
         at: now,
@@ -137,8 +141,8 @@ fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
 }
 
 /// True if the server kept the restart rules. Without KEP-5307, it drops them without an error.
-fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
-    restart_actions(sent).eq(restart_actions(answer))
+fn keeps_restart_rules(sent: &Pod, stored: &Pod) -> bool {
+    restart_actions(sent).eq(restart_actions(stored))
 }
 
 fn restart_actions(pod: &Pod) -> impl Iterator<Item = &str> {

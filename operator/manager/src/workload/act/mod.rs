@@ -21,7 +21,7 @@ use chrono::{DateTime, Utc};
 use kube::{Resource, ResourceExt};
 use lockstep_api::ids::ResourceVersion;
 use lockstep_api::names::{annotations, labels};
-use lockstep_lifecycle::view::{DryRun, RefusalKind, RefusedRequest, Target};
+use lockstep_lifecycle::view::{DryRun, RejectedRequest, RejectionKind, Target};
 use lockstep_lifecycle::{Action, WorkloadView};
 use lockstep_model::Admission;
 use tokio_util::sync::CancellationToken;
@@ -38,11 +38,11 @@ const LONGEST: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct ActionResults {
     pub writes: Vec<(WatchedKind, ResourceVersion)>,
-    /// Permanent refusals, for the next view.
-    pub refusals: Vec<RefusedRequest>,
-    /// Accepted requests. They end earlier refusals.
+    /// Permanent rejections, for the next view.
+    pub rejections: Vec<RejectedRequest>,
+    /// Accepted requests. They end earlier rejections.
     pub accepted: Vec<Target>,
-    pub judged: Option<Judged>,
+    pub dry_runs: Option<DryRunResults>,
     /// The first failure. The pass is retried with back-off.
     pub failure: Option<ApiError>,
     /// Rank and message of the failed request, if the failure concerns it alone.
@@ -54,7 +54,7 @@ pub struct ActionResults {
 }
 
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct DryRunResults {
     /// Verdict on the templates. The controller's memory sets its validity.
     pub dry_run: DryRun,
     pub pods: BTreeMap<String, Admission>,
@@ -62,7 +62,7 @@ pub struct Judged {
 
 impl ActionResults {
     fn stopped(&self) -> bool {
-        self.failure.is_some() || !self.refusals.is_empty() || self.unfinished
+        self.failure.is_some() || !self.rejections.is_empty() || self.unfinished
     }
 
     fn absorb(&mut self, request: Request, result: ActionResult) {
@@ -73,11 +73,11 @@ impl ActionResults {
                 self.accepted.push(target);
             }
             ActionResult::Ignored(class) => self.ignored.push(class),
-            ActionResult::Judged(judged) => self.judged = Some(*judged),
-            ActionResult::Refused(refusal) => self.refusals.push(refusal),
-            ActionResult::Altered(refusal, kind, version) => {
+            ActionResult::DryRunResults(results) => self.dry_runs = Some(*results),
+            ActionResult::Rejected(rejection) => self.rejections.push(rejection),
+            ActionResult::Altered(rejection, kind, version) => {
                 self.writes.push((kind, version));
-                self.refusals.push(refusal);
+                self.rejections.push(rejection);
             }
             ActionResult::Failed(failure) if self.failure.is_none() => {
                 if failure.class.is_about_request() {
@@ -115,10 +115,10 @@ enum ActionResult {
     Accepted(Target, WatchedKind, ResourceVersion),
     Nothing,
     Ignored(ErrorClass),
-    Judged(Box<Judged>),
-    Refused(RefusedRequest),
+    DryRunResults(Box<DryRunResults>),
+    Rejected(RejectedRequest),
     /// Stored, but changed by a webhook.
-    Altered(RefusedRequest, WatchedKind, ResourceVersion),
+    Altered(RejectedRequest, WatchedKind, ResourceVersion),
     Failed(ApiError),
 }
 
@@ -192,9 +192,9 @@ fn stored_as<K: Resource<DynamicType = ()>>(
     let Some(part) = altered(sent, stored) else {
         return ActionResult::Accepted(target, kind, version);
     };
-    let refusal = RefusedRequest {
+    let rejection = RejectedRequest {
         target,
-        kind: RefusalKind::Altered,
+        kind: RejectionKind::Altered,
         message: format!(
             "a webhook changed {part} of the created pod {}: exempt pods with the label {} from the webhook",
             sent.name_any(),
@@ -203,7 +203,7 @@ fn stored_as<K: Resource<DynamicType = ()>>(
         at: now,
         placement: placement_of(sent),
     };
-    ActionResult::Altered(refusal, kind, version)
+    ActionResult::Altered(rejection, kind, version)
 }
 
 fn placement_of(object: &impl ResourceExt) -> Option<String> {

@@ -9,13 +9,13 @@ use lockstep_api::names::{PREEMPTION_GATE, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::plan::Surplus;
 use lockstep_lifecycle::pods::END_AT_ONCE;
-use lockstep_lifecycle::view::{RefusalKind, RefusedRequest, Target};
+use lockstep_lifecycle::view::{RejectedRequest, RejectionKind, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView, altered_part};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::dry_run::unanswered;
+use super::dry_run::failed_dry_run;
 use super::{ActionResult, ActionSender, AlteredPart, placement_of, stored_as, unchecked};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
@@ -88,8 +88,8 @@ impl ActionSender {
                 Err(error) if needed || error.class == ErrorClass::NotLeading => {
                     ActionResult::Failed(error)
                 }
-                judged => ActionResult::Judged(Box::new(
-                    judged.unwrap_or_else(|error| unanswered(spec_hash, &pods, &error, now)),
+                results => ActionResult::DryRunResults(Box::new(
+                    results.unwrap_or_else(|error| failed_dry_run(spec_hash, &pods, &error, now)),
                 )),
             },
         }
@@ -204,7 +204,7 @@ impl ActionSender {
             Err(error) if error.class == ErrorClass::AlreadyExists => {
                 self.adopt(view, kind, target, object, altered, now).await
             }
-            Err(error) => refused(target, error, placement_of(object), now),
+            Err(error) => rejected(target, error, placement_of(object), now),
         }
     }
 
@@ -250,9 +250,9 @@ impl ActionSender {
             Some(uid) if uid == view.uid() || left_over(view, &found) => {
                 still_leaving(kind, object)
             }
-            _ => ActionResult::Refused(RefusedRequest {
+            _ => ActionResult::Rejected(RejectedRequest {
                 target,
-                kind: RefusalKind::NameTaken,
+                kind: RejectionKind::NameTaken,
                 message: format!(
                     "{} {} exists and is not owned by this workload",
                     kind.name(),
@@ -272,7 +272,7 @@ impl ActionSender {
         now: DateTime<Utc>,
     ) -> ActionResult {
         let (namespace, name) = (view.namespace(), object.name());
-        let (kind, answer) = match object {
+        let (kind, result) = match object {
             Object::Service(o) => {
                 let old = view.service.as_ref().map(|s| {
                     json!({"selector": s.content.selector,
@@ -336,9 +336,9 @@ impl ActionSender {
             }
         };
         let target = Target::Object(object.kind(), name.to_owned());
-        match answer {
+        match result {
             Ok(written) => accepted(target, kind, written),
-            Err(error) => refused(target, error, None, now),
+            Err(error) => rejected(target, error, None, now),
         }
     }
 
@@ -395,7 +395,7 @@ impl ActionSender {
         match delete(&api, name, uid.as_str(), params).await {
             Ok(Some(version)) => ActionResult::Wrote(kind, version),
             Ok(None) => ActionResult::Nothing,
-            Err(error) if gone(&error) => ActionResult::Nothing,
+            Err(error) if is_deleted(&error) => ActionResult::Nothing,
             Err(error) => ActionResult::Failed(error),
         }
     }
@@ -408,8 +408,8 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
     }
 }
 
-/// Permanent errors are refusals, for conditions. Other errors are retried.
-fn refused(
+/// Permanent errors are rejections, for conditions. Other errors are retried.
+fn rejected(
     target: Target,
     error: ApiError,
     placement: Option<String>,
@@ -417,13 +417,13 @@ fn refused(
 ) -> ActionResult {
     let kind = match error.class {
         ErrorClass::Forbidden if error.message.contains("exceeded quota") => {
-            RefusalKind::QuotaExceeded
+            RejectionKind::QuotaExceeded
         }
-        ErrorClass::Forbidden => RefusalKind::Forbidden,
-        ErrorClass::Invalid => RefusalKind::Invalid,
+        ErrorClass::Forbidden => RejectionKind::Forbidden,
+        ErrorClass::Invalid => RejectionKind::Invalid,
         _ => return ActionResult::Failed(error),
     };
-    ActionResult::Refused(RefusedRequest {
+    ActionResult::Rejected(RejectedRequest {
         target,
         kind,
         message: error.message,
@@ -444,7 +444,7 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
 }
 
 /// True for a missing object or another UID.
-fn gone(error: &ApiError) -> bool {
+fn is_deleted(error: &ApiError) -> bool {
     matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
 }
 
@@ -452,7 +452,7 @@ fn changed(result: Result<Written, ApiError>) -> ActionResult {
     match result {
         Ok(Written::At(version)) => ActionResult::Wrote(WatchedKind::Pod, version),
         Ok(Written::Unchanged) => ActionResult::Nothing,
-        Err(error) if gone(&error) => ActionResult::Nothing,
+        Err(error) if is_deleted(&error) => ActionResult::Nothing,
         Err(error) => ActionResult::Failed(error),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockstep_supervisor_protocol::{ChildExit, ExitReason, FromAgent, ProgressLimits, Text};
 
 use super::{START, Scene, TERM, arrived, release_with, sent_exit, started};
-use crate::machine::{Effect, Ending, Event, ProgressSeen};
+use crate::machine::{Effect, Ending, Event, ObservedProgress};
 
 const LIMITS: ProgressLimits = ProgressLimits {
     timeout_seconds: 60,
@@ -34,7 +34,7 @@ fn reports_progress(scene: &mut Scene, step: u64) -> Vec<Effect> {
 
 fn sent(step: u64, second: u64, checkpoint: Option<(u64, u64)>) -> Effect {
     let at = |second| Duration::from_secs(START + second);
-    Effect::SendProgress(ProgressSeen {
+    Effect::SendProgress(ObservedProgress {
         attempt: 1,
         step,
         step_at: at(second),
@@ -77,7 +77,7 @@ fn a_child_that_stops_making_progress_has_failed_and_is_killed() {
         [],
         "its end was told already"
     );
-    scene.gives(Event::TreeGone);
+    scene.gives(Event::TreeEnded);
     assert_eq!(
         scene.order(FromAgent::Hold { attempt: 2 }),
         [Effect::CleanSharedMemory, arrived(2)]
@@ -159,7 +159,7 @@ fn a_child_is_never_treated_as_hung_before_its_first_progress_report() {
     reports_progress(&mut scene, 7);
     scene.order(FromAgent::Hold { attempt: 2 });
     scene.ends(Ending::Signal(9));
-    scene.gives(Event::TreeGone);
+    scene.gives(Event::TreeEnded);
     starts(&mut scene, 2);
     assert_eq!(scene.after(599), []);
     assert_eq!(

@@ -183,7 +183,7 @@ impl World {
             })?;
         }
         self.tree = Tree::Gone;
-        self.give(Event::TreeGone)
+        self.give(Event::TreeEnded)
     }
 
     fn give(&mut self, event: Event) -> Result<(), TestCaseError> {

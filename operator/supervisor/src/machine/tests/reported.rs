@@ -13,7 +13,7 @@ fn an_agent_that_comes_late_hears_when_the_child_ended() {
     scene.gives(Event::AgentWent);
     scene.second += 5;
     scene.ends(Ending::Code(42));
-    scene.gives(Event::TreeGone);
+    scene.gives(Event::TreeEnded);
     scene.second += 15;
     let told = scene.gives(Event::AgentCame);
     let [Effect::SendExit(own)] = &told[..] else {

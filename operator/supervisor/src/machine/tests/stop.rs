@@ -25,7 +25,7 @@ fn a_survivor_gets_the_stop_signal_before_its_grace_and_sigkill_after() {
     assert_eq!(scene.order(hold()), [], "the order is repeated");
     assert_eq!(scene.after(1), [Effect::KillTree]);
     assert_eq!(scene.ends(Ending::Signal(9)), []);
-    let gone = scene.gives(Event::TreeGone);
+    let gone = scene.gives(Event::TreeEnded);
     assert_eq!(gone, [Effect::CleanSharedMemory, arrived(2)]);
 }
 
@@ -35,7 +35,7 @@ fn an_exit_after_the_stop_signal_of_an_order_is_no_failure() {
         let mut scene = Scene::running_with(graceful(), 1);
         scene.order(FromAgent::Hold { attempt: 2 });
         assert_eq!(scene.ends(ending), [Effect::KillTree], "its descendants");
-        let gone = scene.gives(Event::TreeGone);
+        let gone = scene.gives(Event::TreeEnded);
         assert_eq!(gone, [Effect::CleanSharedMemory, arrived(2)]);
     }
 }
@@ -46,7 +46,7 @@ fn a_container_that_ends_in_the_grace_of_an_order_keeps_that_grace() {
     scene.order(FromAgent::Hold { attempt: 2 });
     assert_eq!(scene.gives(Event::Signal(TERM)), []);
     assert_eq!(scene.ends(Ending::Code(0)), [Effect::KillTree]);
-    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(143)]);
+    assert_eq!(scene.gives(Event::TreeEnded), [Effect::Exit(143)]);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn exit_0_after_the_stop_signal_of_the_container_is_no_success() {
     assert_eq!(scene.gives(Event::Signal(USR1)), [Effect::Forward(USR1)]);
     let stopped = exited(1, 128 + USR1, None, ExitReason::Terminated);
     assert_eq!(scene.ends(Ending::Code(0)), [stopped, Effect::KillTree]);
-    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(128 + USR1)]);
+    assert_eq!(scene.gives(Event::TreeEnded), [Effect::Exit(128 + USR1)]);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_signal_to_stop_is_passed_on_and_exit_0_after_it_is_no_success() {
     ];
     assert_eq!(scene.ends(Ending::Code(0)), reported);
     assert_eq!(
-        scene.gives(Event::TreeGone),
+        scene.gives(Event::TreeEnded),
         [Effect::Exit(143)],
         "the kubelet waits: no decision is"
     );
@@ -79,7 +79,7 @@ fn a_child_that_fails_after_a_signal_to_stop_keeps_its_code() {
     let mut scene = Scene::running(1);
     scene.gives(Event::Signal(TERM));
     scene.ends(Ending::Code(5));
-    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(5)]);
+    assert_eq!(scene.gives(Event::TreeEnded), [Effect::Exit(5)]);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_signal_to_stop_ends_a_supervisor_without_child() {
     let mut stopping = Scene::running(1);
     stopping.order(FromAgent::Hold { attempt: 2 });
     assert_eq!(stopping.gives(Event::Signal(TERM)), []);
-    assert_eq!(stopping.gives(Event::TreeGone), [Effect::Exit(143)]);
+    assert_eq!(stopping.gives(Event::TreeEnded), [Effect::Exit(143)]);
 }
 
 #[test]
@@ -128,5 +128,5 @@ fn an_order_to_hold_after_a_signal_to_stop_ends_the_container() {
         [Effect::KillTree]
     );
     scene.ends(Ending::Signal(9));
-    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(143)]);
+    assert_eq!(scene.gives(Event::TreeEnded), [Effect::Exit(143)]);
 }

@@ -340,7 +340,7 @@ impl Gang {
                 preemption: PreemptionPolicy::PreemptLowerPriority,
             },
             dry_run: None,
-            refusals: Vec::new(),
+            rejections: Vec::new(),
             failed: None,
             settings: Arc::new(LifecycleSettings::default()),
         };

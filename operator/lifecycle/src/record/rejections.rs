@@ -1,6 +1,6 @@
-//! Stage 05: a gang releases its placement if the API server refuses one of its pods, because an
+//! Stage 05: a gang releases its placement if the API server rejects one of its pods, because an
 //! incomplete gang is of no use. A running or Basic gang keeps its nodes during retries. A gang that
-//! degrades starts without the refused members if `minCount` others are placed.
+//! degrades starts without the rejected members if `minCount` others are placed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,46 +14,46 @@ use crate::failure::detect::start_failure;
 use crate::failure::incident::place_elsewhere;
 use crate::gangs::PlacementView;
 use crate::ledger::Ledger;
-use crate::view::{RefusalKind, RefusedRequest, Target};
+use crate::view::{RejectedRequest, RejectionKind, Target};
 
-pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
+pub(super) fn release_rejected(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         let Some(placement) = facts.placement(ledger, &gang.key) else {
             continue;
         };
-        let refused = refused_members(facts, ledger, gang, placement);
-        let Some(refusal) = refused.values().next().filter(|_| !gang.basic) else {
+        let rejected = rejected_members(facts, ledger, gang, placement);
+        let Some(rejection) = rejected.values().next().filter(|_| !gang.basic) else {
             continue;
         };
         let placed = placement.nodes.keys();
-        let left = placed.filter(|m| !refused.contains_key(*m)).count();
+        let left = placed.filter(|m| !rejected.contains_key(*m)).count();
         let enough = left >= gang.min_count.max(0) as usize;
         if gang.degrades() && enough {
-            start_without(facts, ledger, gang, &refused);
+            start_without(facts, ledger, gang, &rejected);
         } else if !ledger.is_under_way(gang) {
-            let (reason, message) = (reason(refusal), refusal.message.clone());
+            let (reason, message) = (reason(rejection), rejection.message.clone());
             ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
         }
     }
 }
 
-fn reason(refusal: &RefusedRequest) -> &'static str {
-    match refusal.kind {
-        RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
-        RefusalKind::Forbidden => reasons::FORBIDDEN,
-        RefusalKind::Invalid => reasons::INVALID_TEMPLATE,
-        RefusalKind::NameTaken => reasons::NAME_CONFLICT,
-        RefusalKind::Altered => reasons::POD_ALTERED,
+fn reason(rejection: &RejectedRequest) -> &'static str {
+    match rejection.kind {
+        RejectionKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
+        RejectionKind::Forbidden => reasons::FORBIDDEN,
+        RejectionKind::Invalid => reasons::INVALID_TEMPLATE,
+        RejectionKind::NameTaken => reasons::NAME_CONFLICT,
+        RejectionKind::Altered => reasons::POD_ALTERED,
     }
 }
 
-/// Records the refused members of domains that have not run as members that get new pods. The
+/// Records the rejected members of domains that have not run as members that get new pods. The
 /// barrier then opens without them.
 fn start_without(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
     gang: &Gang,
-    refused: &BTreeMap<&Member, &RefusedRequest>,
+    rejected: &BTreeMap<&Member, &RejectedRequest>,
 ) {
     let mut failures = Vec::new();
     for domain in &gang.domains {
@@ -64,12 +64,12 @@ fn start_without(
             })
         };
         for member in domain.members.iter().filter(starts) {
-            if let Some(refusal) = refused.get(member) {
-                let message = &refusal.message;
+            if let Some(rejection) = rejected.get(member) {
+                let message = &rejection.message;
                 failures.push(start_failure(
                     member,
                     "",
-                    reason(refusal),
+                    reason(rejection),
                     message,
                     facts.now,
                 ));
@@ -79,20 +79,20 @@ fn start_without(
     place_elsewhere(facts, ledger, gang, failures);
 }
 
-/// Members without a pod, with the refusal. Ignores refusals of earlier placements. Compares ids,
-/// because clocks differ.
-fn refused_members<'a>(
+/// Members without a pod, with the rejection. Ignores rejections of earlier placements. Compares
+/// ids, because clocks differ.
+fn rejected_members<'a>(
     facts: &Facts<'a>,
     ledger: &Ledger,
     gang: &Gang,
     placement: &PlacementView,
-) -> BTreeMap<&'a Member, &'a RefusedRequest> {
+) -> BTreeMap<&'a Member, &'a RejectedRequest> {
     let mut of_placement = BTreeMap::new();
-    for refusal in facts.view.refusals() {
-        if let Target::Pod(member) = &refusal.target
-            && refusal.placement.as_ref() == Some(&placement.id)
+    for rejection in facts.view.rejections() {
+        if let Target::Pod(member) = &rejection.target
+            && rejection.placement.as_ref() == Some(&placement.id)
         {
-            of_placement.entry(member).or_insert(refusal);
+            of_placement.entry(member).or_insert(rejection);
         }
     }
     if of_placement.is_empty() {

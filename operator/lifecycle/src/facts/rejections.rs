@@ -2,7 +2,7 @@ use lockstep_api::condition::reasons;
 use lockstep_api::workload::Backoff;
 
 use super::Facts;
-use crate::view::{FailedRequest, RefusedRequest, Target};
+use crate::view::{FailedRequest, RejectedRequest, Target};
 use crate::wake::Wake;
 
 impl<'a> Facts<'a> {
@@ -23,25 +23,25 @@ impl<'a> Facts<'a> {
     pub fn is_over(&self, backoff: &Backoff, wake: &mut Wake) -> bool {
         self.due(backoff.until).passed(wake)
             && (backoff.reason != reasons::API_SERVER_ERROR || {
-                let answer = self.view.dry_run();
-                answer.is_some_and(|d| !d.failed && d.at >= backoff.until)
+                let last_run = self.view.dry_run();
+                last_run.is_some_and(|d| !d.failed && d.at >= backoff.until)
             })
     }
 
-    /// The object other than a pod that the API server refuses, unless the last retry has
+    /// The object other than a pod that the API server rejects, unless the last retry has
     /// succeeded.
-    pub fn refused_object(&self, wake: &mut Wake) -> Option<&'a RefusedRequest> {
+    pub fn rejected_object(&self, wake: &mut Wake) -> Option<&'a RejectedRequest> {
         let over = self.view.settings().retry * 2;
-        let mut refusals = self.view.refusals().iter();
-        refusals.find(|refusal| {
-            let of_object = matches!(refusal.target, Target::Object(..));
-            of_object && !self.due(refusal.at + over).passed(wake)
+        let mut rejections = self.view.rejections().iter();
+        rejections.find(|rejection| {
+            let of_object = matches!(rejection.target, Target::Object(..));
+            of_object && !self.due(rejection.at + over).passed(wake)
         })
     }
 
     /// The API server's message on why pods cannot be created.
     pub fn prevents_pods(&self, wake: &mut Wake) -> Option<&'a str> {
         let failed = self.failed(wake).map(|f| f.message.as_str());
-        failed.or_else(|| self.refused_object(wake).map(|r| r.message.as_str()))
+        failed.or_else(|| self.rejected_object(wake).map(|r| r.message.as_str()))
     }
 }

@@ -284,11 +284,11 @@ fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake)
         .last_pod_restart()
         .filter(|_| last.reason == RESTARTING_ALL);
     // The kubelet shows no id after a restart of the whole pod.
-    let known = pod_restart.or_else(|| match &last.id {
+    let report = pod_restart.or_else(|| match &last.id {
         Some(id) => observed.report_of(training, Some(id)),
         None => observed.report_where(training, |r| r.restarts == container.restart_count - 1),
     });
-    if known.is_some_and(|r| r.attempt < attempt) {
+    if report.is_some_and(|r| r.attempt < attempt) {
         return LastRestart::Nothing;
     }
     if let Some(exit) = pod_restart {
@@ -308,7 +308,7 @@ fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake)
         .finished_at
         .or(container.running_since())
         .or_else(restarted_at);
-    if known.is_none() && observed.has_agent() {
+    if report.is_none() && observed.has_agent() {
         let grace = facts.view.settings().report_grace;
         // With a clock far ahead, the time of the exit is unknown.
         let deadline = ended_by.filter(|at| *at < facts.now + grace);
@@ -320,7 +320,7 @@ fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake)
         finished_at: ended_by,
         ..last.clone()
     };
-    LastRestart::Ended(Box::new(observed.exit_failure(training, &last, known)))
+    LastRestart::Ended(Box::new(observed.exit_failure(training, &last, report)))
 }
 
 /// True if the exit ended one task and the user's rule starts the next. If the rule restarts all
