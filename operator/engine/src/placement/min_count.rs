@@ -145,12 +145,12 @@ impl<'d> MinCount<'d> {
         let mut missing = self.more.checked_sub(division.iter().sum())?;
         let part = missing.div_ceil(ADDITIONS);
         let mut spent = Cost::default();
-        let unknown = |&shape: &ShapeIx| NextPods {
+        let unpriced = |&shape: &ShapeIx| NextPods {
             shape,
             price: (None, Price::MIN),
             total: None,
         };
-        let mut next: Vec<NextPods> = self.optional.iter().map(unknown).collect();
+        let mut next: Vec<NextPods> = self.optional.iter().map(unpriced).collect();
         while missing > 0 {
             next.retain(|next| division[next.shape] < self.room(next.shape));
             let least = next.iter_mut().min_by_key(|next| next.price)?;
@@ -159,7 +159,7 @@ impl<'d> MinCount<'d> {
             division[shape] += more;
             if let Some(total) = least.total {
                 (spent, missing) = (total, missing - more);
-                *least = unknown(&shape);
+                *least = unpriced(&shape);
                 for next in &mut next {
                     next.total = None;
                 }
@@ -224,12 +224,12 @@ impl<'d> MinCount<'d> {
             found: None,
             trials: 0,
             reason: None,
-            unknown: None,
+            gave_up: None,
         };
         search.run();
-        match (search.found, search.unknown, search.reason) {
+        match (search.found, search.gave_up, search.reason) {
             (Some(found), _, _) => Ok(found),
-            (None, Some(unknown), _) => Err(unknown),
+            (None, Some(gave_up), _) => Err(gave_up),
             (None, None, reason) => Err(reason.unwrap_or(Infeasible::GaveUp { steps: 0 })),
         }
     }
@@ -244,7 +244,7 @@ struct DivisionSearch<'s, 'd, P, T> {
     /// Error of the division with the most placed pods.
     reason: Option<Infeasible>,
     /// Set if it is unknown whether some division fits.
-    unknown: Option<Infeasible>,
+    gave_up: Option<Infeasible>,
 }
 
 impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T> {
@@ -346,13 +346,13 @@ impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T>
     fn try_division(&mut self, division: &[u32]) -> Result<T, Infeasible> {
         self.trials += 1;
         if self.trials > TRIALS {
-            let unknown = Infeasible::GaveUp { steps: 0 };
-            self.unknown.get_or_insert_with(|| unknown.clone());
-            return Err(unknown);
+            let gave_up = Infeasible::GaveUp { steps: 0 };
+            self.gave_up.get_or_insert_with(|| gave_up.clone());
+            return Err(gave_up);
         }
         let result = (self.place)(&self.min_count.divided(division));
-        if let Err(unknown @ Infeasible::GaveUp { .. }) = &result {
-            self.unknown.get_or_insert_with(|| unknown.clone());
+        if let Err(gave_up @ Infeasible::GaveUp { .. }) = &result {
+            self.gave_up.get_or_insert_with(|| gave_up.clone());
         }
         result
     }

@@ -131,10 +131,10 @@ impl Mixture<'_> {
     fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Rated>) {
         let mut found = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
         // Hot path: a constant number of shapes halves the time.
-        let known = self.rates_of::<2>(kind, from, &mut found)
+        let fixed_size = self.rates_of::<2>(kind, from, &mut found)
             || self.rates_of::<3>(kind, from, &mut found)
             || self.rates_of::<4>(kind, from, &mut found);
-        if !known {
+        if !fixed_size {
             let patterns: Vec<&[i64]> = self.kinds.all[kind].patterns().collect();
             let mut without = self.missing.clone();
             for (without, held) in without.iter_mut().zip(patterns[from]) {
@@ -177,12 +177,12 @@ impl Mixture<'_> {
                 self.steps += self.chosen[kind].len() as u64;
                 for to in (0..self.chosen[kind].len()).filter(|&to| to != from) {
                     let by = Exchange { kind, from, to };
-                    let known = by_gain.entry(self.gain(by)).or_default();
+                    let same_gain = by_gain.entry(self.gain(by)).or_default();
                     let differs = |k: &Exchange| (k.kind, k.from) != (kind, from) || count > 1;
-                    if known.len() < 2 && known.iter().all(differs) {
-                        known.push(by);
-                        if count > 1 && known.len() < 2 {
-                            known.push(by);
+                    if same_gain.len() < 2 && same_gain.iter().all(differs) {
+                        same_gain.push(by);
+                        if count > 1 && same_gain.len() < 2 {
+                            same_gain.push(by);
                         }
                     }
                 }
@@ -223,7 +223,7 @@ impl Mixture<'_> {
                     .map(|(missing, gain)| missing - gain);
                 let closer = now - distance(then, &self.prices);
                 let merit = (closer, one.worth + other.worth);
-                if closer <= 0 || best.is_some_and(|(known, _)| merit <= known) {
+                if closer <= 0 || best.is_some_and(|(best, _)| merit <= best) {
                     continue;
                 }
                 if let Some(pair) = self.pair(&one.by, &other.by) {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use lockstep_engine::{
-    Amounts, Cluster, Demand, GangPlacement, Infeasible, NodeIx, PreemptionAnswer, Reasons,
-    explain, place_if_it_fits, place_within, preempt,
+    Amounts, Cluster, Demand, GangPlacement, Infeasible, NodeIx, PreemptionPlan, Reasons, explain,
+    place_if_it_fits, place_within, preempt,
 };
 
 use crate::demand::reservation::{AskingGang, QueueReservation, ReservationsAhead};
@@ -129,7 +129,7 @@ fn nodes(placement: &GangPlacement) -> BTreeSet<NodeIx> {
 #[derive(Clone, Debug)]
 pub struct Eviction {
     pub table: UnitTable,
-    pub answer: PreemptionAnswer,
+    pub answer: PreemptionPlan,
     pub reasons: Reasons,
 }
 

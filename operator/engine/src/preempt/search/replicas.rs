@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 
 use crate::{
     placement::{
-        PlacementInstance, levels::LevelDomains, merged, pack::best_fit, place_in, want::Want,
+        PlacementInstance, levels::LevelDomains, merged, pack::best_fit, place_in,
+        shape_pods::ShapePods,
     },
     problem::{Assignment, DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
@@ -138,29 +139,30 @@ impl<'a> ReplicaPlacement<'a> {
 
     /// Drops the placement, and returns the needed replicas, largest first. `None` if running
     /// members bind some of them.
-    pub fn clear(&mut self) -> Option<Vec<Want>> {
+    pub fn clear(&mut self) -> Option<Vec<ShapePods>> {
         let demand = self.placement.demand;
         if demand.shapes.iter().any(|shape| !shape.running.is_empty()) {
             return None;
         }
         self.set(Vec::new());
-        let mut wanted = Vec::new();
+        let mut replica_pods = Vec::new();
         for (shape, needed) in demand.needed().into_iter().enumerate() {
             let count = demand.shapes[shape].replica_size;
             let replicas = needed.div_ceil(count) as usize;
-            wanted.extend(std::iter::repeat_n(Want { shape, count }, replicas));
+            replica_pods.extend(std::iter::repeat_n(ShapePods { shape, count }, replicas));
         }
-        let part = |want: &Want| i128::from(want.count) * self.placement.scarce[want.shape].part;
-        wanted.sort_by_key(|want| std::cmp::Reverse(part(want)));
-        Some(wanted)
+        let part =
+            |pods: &ShapePods| i128::from(pods.count) * self.placement.scarce[pods.shape].part;
+        replica_pods.sort_by_key(|pods| std::cmp::Reverse(part(pods)));
+        Some(replica_pods)
     }
 
-    pub fn place(&mut self, want: Want, domain: DomainIx) {
+    pub fn place(&mut self, pods: ShapePods, domain: DomainIx) {
         let nodes = &self.domains[domain];
-        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, want);
-        let before = self.placed.iter().filter(|r| r.shape == want.shape);
+        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, pods);
+        let before = self.placed.iter().filter(|r| r.shape == pods.shape);
         self.placed.push(PlacedReplica {
-            shape: want.shape,
+            shape: pods.shape,
             replica: before.count() as u32,
             nodes: assigned.iter().map(|a| (a.node, a.count)).collect(),
         });
@@ -238,8 +240,8 @@ impl<'a> ReplicaPlacement<'a> {
         };
         let nodes = &self.domains[domain];
         self.steps += nodes.len() as u64;
-        let want = Want { shape, count };
-        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, want);
+        let pods = ShapePods { shape, count };
+        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, pods);
         self.placed[replica].nodes = assigned.iter().map(|a| (a.node, a.count)).collect();
         self.index(replica, true);
         true
