@@ -72,7 +72,7 @@ impl PlacementRequest {
             .templates
             .iter()
             .map(|template| {
-                if let Some(name) = snapshot.dims().unknown(&template.requests) {
+                if let Some(name) = snapshot.dims().never_offered(&template.requests) {
                     return Err(Misfit::Resource(name.to_owned()));
                 }
                 let replicas = template.replicas();

@@ -17,11 +17,11 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
-use super::budgets::{BudgetAnswer, guarded_pods};
+use super::budgets::{BudgetVerdict, guarded_pods};
 use super::intend::lost_work;
 use super::limits::GuardedPods;
 use super::place::place_in_free;
-use super::scheduler_timeout::is_unanswered;
+use super::scheduler_timeout::has_timed_out;
 use super::state::Cycle;
 use super::victims::{
     Found, NamedVictims, Progress, begun, can_stay, find_victims, hold, is_spared,
@@ -61,7 +61,7 @@ impl ValidIntent {
     /// Victims that still hold capacity.
     fn present(&self) -> impl Iterator<Item = &Found> {
         let found = self.found.iter();
-        found.filter(|f| f.progress != Progress::Gone)
+        found.filter(|f| f.progress != Progress::Released)
     }
 
     /// Time of the last eviction request (before that, the decision), or the end of the last grace
@@ -141,7 +141,7 @@ impl Cycle<'_> {
             let intent = self.gangs[valid.at].status.preemption.iter();
             let victims = intent.flat_map(|intent| &intent.victims);
             let kept: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
-            for victim in valid.victims(Progress::Here) {
+            for victim in valid.victims(Progress::Pending) {
                 let uid = victim.victim.uid.as_str();
                 if !kept.contains(uid) {
                     self.capacity.evicting.remove(uid);
@@ -154,7 +154,7 @@ impl Cycle<'_> {
     fn valid_intents(&mut self) -> Vec<ValidIntent> {
         let context = self.context;
         let mut out = Vec::new();
-        let named = NamedVictims::look_up(&context, &self.gangs);
+        let named = NamedVictims::collect(&context, &self.gangs);
         for at in 0..self.gangs.len() {
             let Some(intent) = self.gangs[at].status.preemption.clone() else {
                 continue;
@@ -180,7 +180,7 @@ impl Cycle<'_> {
                 record_eviction(&mut self.gangs[at], &valid.intent);
             }
             // Before its first eviction, an intent can wait for the eviction limit.
-            let waits = !begun(&valid.intent) && valid.victims(Progress::Here).next().is_some();
+            let waits = !begun(&valid.intent) && valid.victims(Progress::Pending).next().is_some();
             if !waits && self.is_overdue(&valid) {
                 record_failed_preemption(&context, &mut self.gangs[at]);
                 self.withdraw(at);
@@ -201,7 +201,7 @@ impl Cycle<'_> {
             gang.status_mut().preemption = None;
             return;
         }
-        if free && is_unanswered(&self.context, self.memory, gang, &unbound) {
+        if free && has_timed_out(&self.context, self.memory, gang, &unbound) {
             record_failed_preemption(&self.context, gang);
             record_silence(&self.context, gang, &unbound);
             self.withdraw(valid.at);
@@ -242,7 +242,7 @@ impl Cycle<'_> {
                 IntentStep::Waits
             };
         };
-        if valid.victims(Progress::Here).next().is_some() {
+        if valid.victims(Progress::Pending).next().is_some() {
             // If the node is lost, the eviction would be in vain.
             if gang.awaits_node() {
                 return IntentStep::Waits;
@@ -269,21 +269,21 @@ impl Cycle<'_> {
         {
             return IntentStep::Moves(Box::new(moved));
         }
-        let here: Vec<&Found> = valid.victims(Progress::Here).collect();
-        let spared = can_stay(intent, &here, after);
+        let pending: Vec<&Found> = valid.victims(Progress::Pending).collect();
+        let spared = can_stay(intent, &pending, after);
         if !spared.is_empty() {
             let victims = intent.victims.iter();
             let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
             return IntentStep::Spares(Box::new(reduced(intent.clone(), left.cloned().collect())));
         }
-        match self.check_budgets(intent, &here) {
-            BudgetAnswer::Yes(guarded) => IntentStep::Evicts {
+        match self.check_budgets(intent, &pending) {
+            BudgetVerdict::Allowed(guarded) => IntentStep::Evicts {
                 guarded,
                 paced: self.reached_limit(valid),
             },
-            BudgetAnswer::Asked(_) if self.is_overdue(valid) => IntentStep::Withdraws,
-            BudgetAnswer::Asked(dry_runs) => IntentStep::Requests(dry_runs),
-            BudgetAnswer::No => IntentStep::Withdraws,
+            BudgetVerdict::NeedsDryRuns(_) if self.is_overdue(valid) => IntentStep::Withdraws,
+            BudgetVerdict::NeedsDryRuns(dry_runs) => IntentStep::Requests(dry_runs),
+            BudgetVerdict::Denied => IntentStep::Withdraws,
         }
     }
 
@@ -319,11 +319,11 @@ impl Cycle<'_> {
     }
 
     fn evict_victims(&mut self, valid: &ValidIntent) {
-        let here: Vec<&Found> = valid.victims(Progress::Here).collect();
+        let pending: Vec<&Found> = valid.victims(Progress::Pending).collect();
         let gang = &mut self.gangs[valid.at];
         record_eviction(gang, &valid.intent);
-        note_request(&self.context, gang, &here);
-        for victim in here {
+        note_request(&self.context, gang, &pending);
+        for victim in pending {
             self.evict(valid, victim);
         }
     }
@@ -471,11 +471,11 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
 }
 
 /// Records the time of the first eviction request in the intent.
-fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
-    let here: HashSet<&str> = here.iter().map(|f| f.victim.uid.as_str()).collect();
+fn note_request(context: &Context<'_>, gang: &mut GangState, pending: &[&Found]) {
+    let pending: HashSet<&str> = pending.iter().map(|f| f.victim.uid.as_str()).collect();
     let intent = gang.status_mut().preemption.iter_mut();
     let victims = intent.flat_map(|intent| &mut intent.victims);
-    for victim in victims.filter(|v| here.contains(v.uid.as_str())) {
+    for victim in victims.filter(|v| pending.contains(v.uid.as_str())) {
         victim.eviction_requested_at.get_or_insert(context.now);
     }
 }

@@ -31,21 +31,21 @@ pub(super) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Exists, without an eviction request.
-    Here,
+    Pending,
     /// Eviction requested, not terminating yet.
-    Asked,
-    Leaving,
+    EvictionRequested,
+    Terminating,
     /// Holds no capacity, or obtained it later.
-    Gone,
+    Released,
 }
 
 impl Progress {
-    /// True if pods can be nominated in its place. `early`: before it is gone, too.
+    /// True if pods can be nominated in its place. `early`: before its release, too.
     pub fn makes_way(self, early: bool) -> bool {
         match self {
-            Self::Here | Self::Asked => false,
-            Self::Leaving => early,
-            Self::Gone => true,
+            Self::Pending | Self::EvictionRequested => false,
+            Self::Terminating => early,
+            Self::Released => true,
         }
     }
 }
@@ -53,13 +53,16 @@ impl Progress {
 impl Found {
     /// True if it is not terminating, so it can stay.
     pub fn stays(&self) -> bool {
-        matches!(self.progress, Progress::Here | Progress::Asked)
+        matches!(
+            self.progress,
+            Progress::Pending | Progress::EvictionRequested
+        )
     }
 
-    fn gone(victim: &Victim) -> Self {
+    fn released(victim: &Victim) -> Self {
         Self {
             victim: victim.clone(),
-            progress: Progress::Gone,
+            progress: Progress::Released,
             holds: Vec::new(),
             pod: None,
             gang: None,
@@ -77,7 +80,7 @@ pub(super) struct NamedVictims<'c> {
 }
 
 impl<'c> NamedVictims<'c> {
-    pub fn look_up(context: &Context<'c>, gangs: &[GangState]) -> Self {
+    pub fn collect(context: &Context<'c>, gangs: &[GangState]) -> Self {
         let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
         let victims = intents.flat_map(|intent| &intent.victims);
         let named: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
@@ -152,7 +155,7 @@ impl<'s> Pursuit<'s, '_> {
     fn find_gang(&self, victim: &Victim) -> Option<Found> {
         let at = self.named.gangs.get(&victim.uid).copied();
         let Some(at) = at.filter(|&at| self.gangs[at].uid() == victim.uid) else {
-            return Some(Found::gone(victim));
+            return Some(Found::released(victim));
         };
         let (context, gang, preemptor) =
             (self.context, &self.gangs[at], &self.gangs[self.preemptor]);
@@ -163,24 +166,24 @@ impl<'s> Pursuit<'s, '_> {
         }
         let held = holds(context, gang);
         let placement = gang.input.group.status.placement.as_ref();
-        let gone = Found {
+        let released = Found {
             gang: Some(at),
-            ..Found::gone(victim)
+            ..Found::released(victim)
         };
         let anew = placement.is_some_and(|p| p.decided_at > self.intent.decided_at);
         let in_way = held.iter().any(|h| self.nodes.contains(&h.node));
         if held.is_empty() || anew && (!in_way || has_left_since(gang, self.intent.decided_at)) {
-            return Some(gone);
+            return Some(released);
         }
         let evicted = gang.disrupted();
-        let asked = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
+        let requested = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
         let mut pods = held.iter().map(|h| h.pod.as_ref());
         let progress = if pods.all(|pod| pod.is_some_and(|p| p.terminating.is_some())) {
-            Progress::Leaving
-        } else if asked {
-            Progress::Asked
+            Progress::Terminating
+        } else if requested {
+            Progress::EvictionRequested
         } else {
-            Progress::Here
+            Progress::Pending
         };
         Some(Found {
             progress,
@@ -193,14 +196,14 @@ impl<'s> Pursuit<'s, '_> {
                 .iter()
                 .filter_map(|h| h.pod.as_ref()?.terminating)
                 .max(),
-            ..gone
+            ..released
         })
     }
 
     fn find_pod(&self, victim: &Victim) -> Option<Found> {
         let (context, preemptor) = (self.context, &self.gangs[self.preemptor]);
         let Some(ListedPod { node, pod, .. }) = self.pod_to_go(victim) else {
-            return Some(Found::gone(victim));
+            return Some(Found::released(victim));
         };
         let at = self.named.gangs.get(pod.uid.as_str()).copied();
         let gang = at.map(|at| &self.gangs[at]);
@@ -223,9 +226,9 @@ impl<'s> Pursuit<'s, '_> {
             return None;
         }
         let progress = if pod.terminating.is_some() {
-            Progress::Leaving
+            Progress::Terminating
         } else {
-            Progress::Here
+            Progress::Pending
         };
         Some(Found {
             progress,
@@ -234,7 +237,7 @@ impl<'s> Pursuit<'s, '_> {
             evicted: pod.disrupted,
             ends: pod.terminating,
             pod: Some(Arc::clone(pod)),
-            ..Found::gone(victim)
+            ..Found::released(victim)
         })
     }
 
@@ -293,10 +296,10 @@ pub(super) fn is_spared(
         return false;
     };
     let templates = gangs[preemptor].input.workload.templates.iter();
-    let wanted = extended_resources(templates.filter_map(|t| t.requests.as_deref().ok()));
+    let requested = extended_resources(templates.filter_map(|t| t.requests.as_deref().ok()));
     let filter = VictimFilter {
         rules,
-        wanted: &wanted,
+        requested: &requested,
         beyond_budgets: true,
         refused: &BTreeSet::new(),
     };
@@ -332,11 +335,11 @@ pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amoun
 /// Pods of a unit stay together if none of them is terminating.
 pub(super) fn can_stay<'f>(
     intent: &Preemption,
-    here: &[&'f Found],
+    pending: &[&'f Found],
     mut after: BTreeMap<NodeIx, Amounts>,
 ) -> BTreeSet<&'f str> {
     let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f Found>> = BTreeMap::new();
-    for found in here {
+    for found in pending {
         let unit = UnitOfVictim::of(&found.victim);
         units.entry(unit).or_default().push(found);
     }

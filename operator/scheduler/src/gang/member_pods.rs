@@ -64,8 +64,8 @@ impl MemberPods {
         pods
     }
 
-    pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
-        self.0.retain(|uid, _| there(uid));
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.0.retain(|uid, _| exists(uid));
     }
 }
 
@@ -89,11 +89,11 @@ impl Found {
     /// Recomputes `fully_bound` if the gang or the nodes changed.
     fn compare(&mut self, gang: &Arc<GangInput>, cluster: &Snapshot) {
         let version = cluster.nodes_version();
-        let known = self.compared.as_ref().is_some_and(|(with, nodes)| {
+        let is_current = self.compared.as_ref().is_some_and(|(with, nodes)| {
             // The same pods and the same object: the result is still valid.
             Arc::ptr_eq(with, gang) && *nodes == version
         });
-        if !known {
+        if !is_current {
             let found = FullyBound::find(gang, &self.pods, cluster);
             self.pods.fully_bound = found.map(Arc::new);
             self.compared = Some((Arc::clone(gang), version));

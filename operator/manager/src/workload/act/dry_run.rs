@@ -44,7 +44,7 @@ async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgeme
         }
         ErrorClass::Invalid => Ok(Judgement::Invalid(error.message)),
         ErrorClass::Forbidden | ErrorClass::AlreadyExists => {
-            Ok(Judgement::Kept(Admission::Unanswered(error.message)))
+            Ok(Judgement::Kept(Admission::Failed(error.message)))
         }
         _ => Err(error),
     }
@@ -114,7 +114,7 @@ pub(super) fn unanswered(
     error: &ApiError,
     now: DateTime<Utc>,
 ) -> Judged {
-    let unanswered = Admission::Unanswered(error.message.clone());
+    let unanswered = Admission::Failed(error.message.clone());
     let groups = pods.iter().map(|pod| (group_of(pod), unanswered.clone()));
     Judged {
         dry_run: DryRun {
