@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-use super::field::{Entry, Fate, FieldsAt, Path, PathStep, look_up};
+use super::field::{Entry, Fate, FieldsAt, Path, PathStep, find_entry};
 
 /// A comment about a field that has no equal in the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,7 +247,7 @@ impl Draft {
     fn visit(&mut self, path: &Path, value: &Value, table: &[FieldsAt]) -> Result<()> {
         let entry = match (path == &Path::default(), value) {
             (true, _) => Entry::Inner,
-            (false, _) => look_up(table, path),
+            (false, _) => find_entry(table, path),
         };
         // An empty list or object enables a plugin or a policy.
         let enables = (value.is_array() || value.is_object())

@@ -119,10 +119,10 @@ impl Findings {
             }
             None => item.to_string(),
         };
-        let mut seen = BTreeSet::new();
+        let mut keys_so_far = BTreeSet::new();
         for item in items {
             let key = key(item);
-            if !seen.insert(key.clone()) {
+            if !keys_so_far.insert(key.clone()) {
                 self.errors.push(format!("{path}: {key} occurs twice"));
             }
         }

@@ -323,7 +323,7 @@ fn merge(into: &mut Value, patch: &Value) {
         {
             for item in patch {
                 match into.iter_mut().find(|i| i["name"] == item["name"]) {
-                    Some(known) => merge(known, item),
+                    Some(existing) => merge(existing, item),
                     None => into.push(item.clone()),
                 }
             }
