@@ -34,7 +34,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         .iter()
         .filter(|b| demand.shapes.iter().any(|s| demand.admits(s, b.node)))
         .collect();
-    let mut found = place_without(cluster, &order, demand)?;
+    let mut best = place_without(cluster, &order, demand)?;
     let held = held_for_long(cluster, &order, demand);
     order.sort_by_key(|b| match b.ends {
         Some(ends) => (false, ends, 0, b.node),
@@ -46,12 +46,12 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
     while too_few < enough {
         let middle = too_few + (enough - too_few) / 2;
         if let Some(placement) = place_without(cluster, &order[..middle], demand) {
-            (found, enough) = (placement, middle);
+            (best, enough) = (placement, middle);
         } else {
             too_few = middle + 1;
         }
     }
-    Some(found)
+    Some(best)
 }
 
 fn place_without(

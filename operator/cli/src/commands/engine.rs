@@ -105,8 +105,8 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
         }
         None => Err("forbidden or not found".to_owned()),
     };
-    let found = match read {
-        Ok(found) => found,
+    let configured = match read {
+        Ok(configured) => configured,
         Err(why) => {
             eprintln!(
                 "warning: cannot read the manager's configuration: {why}; using the defaults and the flags"
@@ -116,12 +116,12 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
             return Ok(rules);
         }
     };
-    if !found.evicts {
+    if !configured.evicts {
         eprintln!(
             "warning: preemption is disabled (scheduler.preemption.enabled is false): a gang that needs victims stays queued"
         );
     }
-    let mut rules = found.rules;
+    let mut rules = configured.rules;
     let differ = args.rules.change(&mut rules);
     if !differ.is_empty() {
         eprintln!(

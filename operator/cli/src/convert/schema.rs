@@ -29,18 +29,20 @@ pub fn check(object: &Value) -> Result<(TrainingWorkload, Vec<Path>)> {
     let refused = "the workload would be refused";
     let workload: TrainingWorkload = serde_path_to_error::deserialize(object).context(refused)?;
     let complete = serde_json::to_value(&workload)?;
-    let mut found = Findings::default();
+    let mut findings = Findings::default();
     SCHEMA.with(|schema| {
         let spec = Path::default().then(PathStep::Key("spec".to_owned()));
-        found.visit(&schema["properties"]["spec"], &object["spec"], &spec);
+        findings.visit(&schema["properties"]["spec"], &object["spec"], &spec);
     });
     if let Err(errors) = RULES.with(|rules| validate_compiled(rules, &complete, None)) {
-        found.errors.extend(errors.iter().map(ToString::to_string));
+        findings
+            .errors
+            .extend(errors.iter().map(ToString::to_string));
     }
-    if !found.errors.is_empty() {
-        bail!("{refused}: {}", found.errors.join("; "));
+    if !findings.errors.is_empty() {
+        bail!("{refused}: {}", findings.errors.join("; "));
     }
-    Ok((workload, found.unknown))
+    Ok((workload, findings.unknown))
 }
 
 #[derive(Default)]

@@ -184,19 +184,19 @@ impl<'d> MinCount<'d> {
         at: usize,
         division: &mut Division,
         missing: u32,
-        found: &mut BTreeSet<Division>,
+        divisions: &mut BTreeSet<Division>,
     ) -> bool {
         let Some(&shape) = self.optional.get(at) else {
             if missing == 0 {
-                found.insert(division.clone());
+                divisions.insert(division.clone());
             }
-            return found.len() <= ALTERNATIVES;
+            return divisions.len() <= ALTERNATIVES;
         };
         let behind: u32 = self.optional[at + 1..].iter().map(|&s| self.room(s)).sum();
         let complete =
             (missing.saturating_sub(behind)..=missing.min(self.room(shape))).all(|more| {
                 division[shape] = more;
-                self.all(at + 1, division, missing - more, found)
+                self.all(at + 1, division, missing - more, divisions)
             });
         division[shape] = 0;
         complete
@@ -221,14 +221,14 @@ impl<'d> MinCount<'d> {
         let mut search = DivisionSearch {
             min_count: self,
             place,
-            found: None,
+            fitting: None,
             trials: 0,
             reason: None,
             gave_up: None,
         };
         search.run();
-        match (search.found, search.gave_up, search.reason) {
-            (Some(found), _, _) => Ok(found),
+        match (search.fitting, search.gave_up, search.reason) {
+            (Some(fitting), _, _) => Ok(fitting),
             (None, Some(gave_up), _) => Err(gave_up),
             (None, None, reason) => Err(reason.unwrap_or(Infeasible::GaveUp { steps: 0 })),
         }
@@ -239,7 +239,7 @@ struct DivisionSearch<'s, 'd, P, T> {
     min_count: &'s MinCount<'d>,
     place: P,
     /// Result for a division that fits.
-    found: Option<T>,
+    fitting: Option<T>,
     trials: usize,
     /// Error of the division with the most placed pods.
     reason: Option<Infeasible>,
@@ -326,16 +326,16 @@ impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T>
     }
 
     fn is_open(&self) -> bool {
-        self.found.is_none() && self.trials < TRIALS
+        self.fitting.is_none() && self.trials < TRIALS
     }
 
     /// Tries a division, which is a result if it fits.
     fn fits(&mut self, division: &[u32]) -> bool {
         match self.try_division(division) {
-            Ok(found) => self.found = Some(found),
+            Ok(fitting) => self.fitting = Some(fitting),
             Err(reason) => drop(self.reason.get_or_insert(reason)),
         }
-        self.found.is_some()
+        self.fitting.is_some()
     }
 
     /// Tries a part of a division.

@@ -44,14 +44,14 @@ impl Kind {
             left: &mut left,
             pattern: &mut pattern,
             looked_at: 0,
-            found: Self {
+            kind: Self {
                 shapes: most.len(),
                 most: Pattern::from_elem(0, most.len()),
                 ..Self::of(&[], false)
             },
         };
-        all.found.complete = all.extend(0);
-        (all.found, all.looked_at as u64)
+        all.kind.complete = all.extend(0);
+        (all.kind, all.looked_at as u64)
     }
 
     /// Kind with these maximal patterns in descending order.
@@ -180,7 +180,7 @@ struct Enumeration<'r> {
     left: &'r mut [i64],
     pattern: &'r mut [i64],
     looked_at: usize,
-    found: Kind,
+    kind: Kind,
 }
 
 impl Enumeration<'_> {
@@ -191,7 +191,7 @@ impl Enumeration<'_> {
         }
         if at == self.most.len() {
             self.looked_at += 1;
-            self.found.keep(self.pattern);
+            self.kind.keep(self.pattern);
             return true;
         }
         let fitting = i64::from(slots(self.left, self.requests[at])).min(self.most[at]);
@@ -200,7 +200,7 @@ impl Enumeration<'_> {
             self.looked_at += 1;
             self.pattern[at] = fitting;
             if !self.takes_more(at, fitting) {
-                self.found.keep(self.pattern);
+                self.kind.keep(self.pattern);
             }
             return true;
         }

@@ -129,11 +129,11 @@ impl Mixture<'_> {
     }
 
     fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Rated>) {
-        let mut found = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
+        let mut add = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
         // Hot path: a constant number of shapes halves the time.
-        let fixed_size = self.rates_of::<2>(kind, from, &mut found)
-            || self.rates_of::<3>(kind, from, &mut found)
-            || self.rates_of::<4>(kind, from, &mut found);
+        let fixed_size = self.rates_of::<2>(kind, from, &mut add)
+            || self.rates_of::<3>(kind, from, &mut add)
+            || self.rates_of::<4>(kind, from, &mut add);
         if !fixed_size {
             let patterns: Vec<&[i64]> = self.kinds.all[kind].patterns().collect();
             let mut without = self.missing.clone();
@@ -141,7 +141,7 @@ impl Mixture<'_> {
                 *without += held;
             }
             let missing = [&&*self.missing, &&*without];
-            rates(&patterns, from, missing, &&*self.prices, &mut found);
+            rates(&patterns, from, missing, &&*self.prices, &mut add);
         }
     }
 
@@ -150,7 +150,7 @@ impl Mixture<'_> {
         &self,
         kind: KindIx,
         from: usize,
-        found: &mut impl FnMut(usize, i64),
+        add: &mut impl FnMut(usize, i64),
     ) -> bool {
         let missing: Result<&[i64; SHAPES], _> = self.missing.as_slice().try_into();
         let (Ok(missing), Ok(prices)) = (missing, self.prices.as_slice().try_into()) else {
@@ -161,7 +161,7 @@ impl Mixture<'_> {
         for (without, held) in without.iter_mut().zip(&patterns[from]) {
             *without += held;
         }
-        rates(patterns, from, [missing, &without], prices, found);
+        rates(patterns, from, [missing, &without], prices, add);
         true
     }
 
@@ -259,7 +259,7 @@ fn rates<P: AsRef<[i64]>>(
     from: usize,
     missing: [&P; 2],
     prices: &P,
-    found: &mut impl FnMut(usize, i64),
+    add: &mut impl FnMut(usize, i64),
 ) {
     let [now, without] = missing;
     let prices = prices.as_ref();
@@ -271,7 +271,7 @@ fn rates<P: AsRef<[i64]>>(
         // Few exchanges help, so the loss is computed for few.
         if closer > 0 {
             let loss = held - worth(prices, to.as_ref());
-            found(at, (loss << RATE_BITS) / closer);
+            add(at, (loss << RATE_BITS) / closer);
         }
     }
 }

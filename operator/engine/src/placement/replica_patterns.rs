@@ -43,8 +43,8 @@ pub(super) fn place_by_patterns(
     let before = steps.spent();
     let search = ReplicaPatterns::new(replicas, order);
     // A later search of the same decision needs steps, too.
-    let found = steps.share(steps.left() / 10 * 9, || search.place(free));
-    found.map_err(|Undecided| Infeasible::GaveUp {
+    let result = steps.share(steps.left() / 10 * 9, || search.place(free));
+    result.map_err(|Undecided| Infeasible::GaveUp {
         steps: steps.spent() - before,
     })
 }
@@ -126,11 +126,11 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
         }
         let mut patterns = DomainPatterns::new(self, free, domain, &started);
         patterns.extend(0);
-        let (found, complete) = (patterns.found, patterns.complete);
-        match (found.is_empty(), complete) {
+        let (maximal, complete) = (patterns.maximal, patterns.complete);
+        match (maximal.is_empty(), complete) {
             (true, true) => Ok(None),
             (true, false) => Err(Undecided),
-            _ => Ok(Some(table.kind(state, || Kind::of(&found, complete)))),
+            _ => Ok(Some(table.kind(state, || Kind::of(&maximal, complete)))),
         }
     }
 
@@ -254,7 +254,7 @@ struct DomainPatterns<'r, 'p> {
     pattern: Pattern,
     /// Number of packed patterns.
     packed: usize,
-    found: Vec<Pattern>,
+    maximal: Vec<Pattern>,
     /// False if some patterns are unknown.
     complete: bool,
 }
@@ -300,7 +300,7 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
             most,
             free,
             packed: 0,
-            found: Vec::new(),
+            maximal: Vec::new(),
             complete: true,
         }
     }
@@ -325,7 +325,7 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
     /// Finds the largest count of the last shape.
     fn extend_last(&mut self, at: usize) {
         // A pattern with more replicas of earlier shapes holds at least as many of the last.
-        let earlier = self.found.iter();
+        let earlier = self.maximal.iter();
         let dominating = earlier.filter(|f| (0..at).all(|s| f[s] >= self.pattern[s]));
         let dominated = dominating.map(|f| f[at]).max().unwrap_or(-1);
         let most = self.most_beside(at);
@@ -342,7 +342,7 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
         }
         if fit > dominated {
             self.pattern[at] = fit;
-            self.found.push(self.pattern.clone());
+            self.maximal.push(self.pattern.clone());
         }
     }
 

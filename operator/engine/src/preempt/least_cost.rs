@@ -171,7 +171,7 @@ fn place_after(
     let evicted = solution.set.victims.iter().copied();
     let placed = place_in(instance.placement, instance.free_without(evicted));
     match &solution.set.placement {
-        Some(found) => placed.or_else(|_| Ok(found.clone())),
+        Some(earlier) => placed.or_else(|_| Ok(earlier.clone())),
         None => placed,
     }
 }
@@ -359,9 +359,9 @@ fn round_relaxations(
 }
 
 fn keep_better(best: &mut Option<VictimSet>, search: &mut LocalSearch<'_>) {
-    let found = search.state.victim_set();
-    if best.as_ref().is_none_or(|b| found < *b) {
-        *best = Some(found);
+    let set = search.state.victim_set();
+    if best.as_ref().is_none_or(|b| set < *b) {
+        *best = Some(set);
     }
 }
 

@@ -8,7 +8,7 @@ use lockstep_model::Pod;
 
 use super::limits::GuardedPods;
 use super::state::Cycle;
-use super::victims::{Found, begun};
+use super::victims::{VictimState, begun};
 use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::plan::{PodRef, Step};
@@ -30,7 +30,11 @@ impl Cycle<'_> {
     /// Checks budgets before the first eviction, with dry runs for guarded pods: if a budget kept a
     /// later victim, earlier evictions would be in vain. Skips gangs, whose own controllers delete
     /// their pods. Skips everything if guarded pods may be deleted.
-    pub(super) fn check_budgets(&self, intent: &Preemption, pending: &[&Found]) -> BudgetVerdict {
+    pub(super) fn check_budgets(
+        &self,
+        intent: &Preemption,
+        pending: &[&VictimState],
+    ) -> BudgetVerdict {
         let context = self.context;
         if begun(intent) || context.settings.delete_after.is_some() {
             return BudgetVerdict::Allowed(GuardedPods::new());
@@ -74,10 +78,10 @@ impl Cycle<'_> {
 pub(super) fn guarded_pods<'f>(
     context: &Context<'_>,
     gangs: &[GangState],
-    found: impl IntoIterator<Item = &'f Found>,
+    states: impl IntoIterator<Item = &'f VictimState>,
 ) -> GuardedPods {
     let mut out = GuardedPods::new();
-    for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
+    for victim in states.into_iter().filter(|_| !context.budgets.is_empty()) {
         let gang = victim.gang.filter(|_| victim.pod.is_none());
         let members = gang
             .map(|at| &gangs[at])

@@ -135,9 +135,9 @@ impl Turn<'_> {
             refused: &refused,
         };
         let everything = occupancy_with_nodes(context, memory, capacity, gangs);
-        let found = self.search_victims(&everything, free, filter);
-        found.map_err(|found| {
-            if let Some(Infeasible::GaveUp { steps }) = found.short {
+        let result = self.search_victims(&everything, free, filter);
+        result.map_err(|failure| {
+            if let Some(Infeasible::GaveUp { steps }) = failure.short {
                 // Without this back-off, a few gangs would use all victim searches of each cycle.
                 let until = context.now + backoff(1);
                 return no_result(self.undecided(steps), Some(until));
@@ -146,8 +146,8 @@ impl Turn<'_> {
                 let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
                 context.now + holds
             });
-            let until = found.until.into_iter().chain(retry_at).min();
-            no_result(found.pending(short.clone()), until)
+            let until = failure.until.into_iter().chain(retry_at).min();
+            no_result(failure.pending(short.clone()), until)
         })
     }
 
@@ -185,7 +185,7 @@ impl Turn<'_> {
         everything: &Occupancy<'_>,
         free: &Cluster,
         filter: VictimFilter<'_>,
-    ) -> Result<Eviction, NoVictimsFound> {
+    ) -> Result<Eviction, SearchFailure> {
         let rules = &self.context.settings.rules;
         let (at, attempt) = (self.at, self.attempt());
         // Counts protected pods only on nodes that the gang's pods can use.
@@ -203,8 +203,8 @@ impl Turn<'_> {
             );
             (attempt.by_preemption(free, table, rules), left_out)
         };
-        let (found, (until, mut out_of_reach, mut guarded)) = search(filter);
-        let short = match found {
+        let (result, (until, mut out_of_reach, mut guarded)) = search(filter);
+        let short = match result {
             // Budgets permit each eviction alone, but not all together.
             Ok(eviction) if eviction.plan.cost.pdb_excess > 0 && !filter.beyond_budgets => {
                 guarded += eviction.plan.cost.pdb_excess as usize;
@@ -247,7 +247,7 @@ impl Turn<'_> {
         if out_of_reach > 0 && (guarded > 0 || search(any).0.is_err()) {
             out_of_reach = 0;
         }
-        Err(NoVictimsFound {
+        Err(SearchFailure {
             short,
             until,
             out_of_reach,
@@ -265,7 +265,7 @@ fn no_result(pending: Pending, until: Option<DateTime<Utc>>) -> Box<NoCapacity> 
     Box::new(NoCapacity::new(pending, VictimSearch::NoResult(until)))
 }
 
-struct NoVictimsFound {
+struct SearchFailure {
     /// Shortage after evicting all permitted work. `None`: evicting it would free enough, but
     /// disruption budgets do not permit all evictions together.
     short: Option<Infeasible>,
@@ -276,7 +276,7 @@ struct NoVictimsFound {
     guarded: usize,
 }
 
-impl NoVictimsFound {
+impl SearchFailure {
     /// Verdict on the gang. `short`: shortage without any eviction.
     fn pending(self, short: Infeasible) -> Pending {
         Pending::NoVictims {

@@ -59,15 +59,15 @@ impl Turn<'_> {
             self.is_still_possible(&free, &blockers, &kept)
                 .then_some((kept, since, blockers))
         });
-        let (found, since, blockers) = kept.or_else(|| {
+        let (chosen, since, blockers) = kept.or_else(|| {
             let blockers = self.blockers(None);
-            let found = self.choose(&free, &blockers)?;
-            Some((found, context.now, blockers))
+            let chosen = self.choose(&free, &blockers)?;
+            Some((chosen, context.now, blockers))
         })?;
-        let starts_at = starts_at(&free, &blockers, &self.demand().shapes, &found)
+        let starts_at = starts_at(&free, &blockers, &self.demand().shapes, &chosen)
             .and_then(DateTime::from_timestamp_millis)
             .filter(|start| *start > context.now);
-        let nodes = by_name(context, &self.request, &found);
+        let nodes = by_name(context, &self.request, &chosen);
         // Otherwise each cycle would choose again, and the reservation might move.
         fits(&nodes).then_some(Reservation {
             since,

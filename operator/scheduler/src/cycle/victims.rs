@@ -16,7 +16,7 @@ use crate::capacity::occupancy::{holds, spared, victim_priority};
 use crate::context::Context;
 use crate::gang::state::GangState;
 
-pub(super) struct Found {
+pub(super) struct VictimState {
     pub victim: Victim,
     pub progress: Progress,
     pub holds: Vec<(NodeIx, Amounts)>,
@@ -50,7 +50,7 @@ impl Progress {
     }
 }
 
-impl Found {
+impl VictimState {
     /// True if it is not terminating, so it can stay.
     pub fn stays(&self) -> bool {
         matches!(
@@ -125,7 +125,7 @@ pub(super) fn find_victims(
     named: &NamedVictims<'_>,
     preemptor: usize,
     intent: &Preemption,
-) -> Option<Vec<Found>> {
+) -> Option<Vec<VictimState>> {
     let nodes = gangs[preemptor]
         .assigned_members()
         .filter_map(|(_, node)| context.cluster.ordinal(node.as_str()));
@@ -152,10 +152,10 @@ pub(super) fn find_victims(
 }
 
 impl<'s> Pursuit<'s, '_> {
-    fn find_gang(&self, victim: &Victim) -> Option<Found> {
+    fn find_gang(&self, victim: &Victim) -> Option<VictimState> {
         let at = self.named.gangs.get(&victim.uid).copied();
         let Some(at) = at.filter(|&at| self.gangs[at].uid() == victim.uid) else {
-            return Some(Found::released(victim));
+            return Some(VictimState::released(victim));
         };
         let (context, gang, preemptor) =
             (self.context, &self.gangs[at], &self.gangs[self.preemptor]);
@@ -166,9 +166,9 @@ impl<'s> Pursuit<'s, '_> {
         }
         let held = holds(context, gang);
         let placement = gang.input.group.status.placement.as_ref();
-        let released = Found {
+        let released = VictimState {
             gang: Some(at),
-            ..Found::released(victim)
+            ..VictimState::released(victim)
         };
         let anew = placement.is_some_and(|p| p.decided_at > self.intent.decided_at);
         let in_way = held.iter().any(|h| self.nodes.contains(&h.node));
@@ -185,7 +185,7 @@ impl<'s> Pursuit<'s, '_> {
         } else {
             Progress::Pending
         };
-        Some(Found {
+        Some(VictimState {
             progress,
             holds: held
                 .iter()
@@ -200,10 +200,10 @@ impl<'s> Pursuit<'s, '_> {
         })
     }
 
-    fn find_pod(&self, victim: &Victim) -> Option<Found> {
+    fn find_pod(&self, victim: &Victim) -> Option<VictimState> {
         let (context, preemptor) = (self.context, &self.gangs[self.preemptor]);
         let Some(ListedPod { node, pod, .. }) = self.pod_to_go(victim) else {
-            return Some(Found::released(victim));
+            return Some(VictimState::released(victim));
         };
         let at = self.named.gangs.get(pod.uid.as_str()).copied();
         let gang = at.map(|at| &self.gangs[at]);
@@ -230,14 +230,14 @@ impl<'s> Pursuit<'s, '_> {
         } else {
             Progress::Pending
         };
-        Some(Found {
+        Some(VictimState {
             progress,
             holds: vec![(*node, context.amounts(&pod.requests))],
             gang: at,
             evicted: pod.disrupted,
             ends: pod.terminating,
             pod: Some(Arc::clone(pod)),
-            ..Found::released(victim)
+            ..VictimState::released(victim)
         })
     }
 
@@ -286,13 +286,13 @@ pub(super) fn is_spared(
     context: &Context<'_>,
     gangs: &[GangState],
     preemptor: usize,
-    found: &Found,
+    state: &VictimState,
 ) -> bool {
     let rules = &context.settings.rules.victims;
-    if let Some(gang) = found.gang.map(|at| &gangs[at]) {
+    if let Some(gang) = state.gang.map(|at| &gangs[at]) {
         return rules.exclude(&gang.input.key.namespace) || spared(context, gang);
     }
-    let Some(pod) = &found.pod else {
+    let Some(pod) = &state.pod else {
         return false;
     };
     let templates = gangs[preemptor].input.workload.templates.iter();
@@ -303,7 +303,7 @@ pub(super) fn is_spared(
         beyond_budgets: true,
         refused: &BTreeSet::new(),
     };
-    if found.victim.unit.is_some() {
+    if state.victim.unit.is_some() {
         // Pods of a unit need not hold wanted resources.
         rules.scope == VictimScope::Gangs || rules.leave_alone(pod)
     } else {
@@ -335,20 +335,20 @@ pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amoun
 /// Pods of a unit stay together if none of them is terminating.
 pub(super) fn can_stay<'f>(
     intent: &Preemption,
-    pending: &[&'f Found],
+    pending: &[&'f VictimState],
     mut after: BTreeMap<NodeIx, Amounts>,
 ) -> BTreeSet<&'f str> {
-    let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f Found>> = BTreeMap::new();
-    for found in pending {
-        let unit = UnitOfVictim::of(&found.victim);
-        units.entry(unit).or_default().push(found);
+    let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f VictimState>> = BTreeMap::new();
+    for state in pending {
+        let unit = UnitOfVictim::of(&state.victim);
+        units.entry(unit).or_default().push(state);
     }
     let mut named: BTreeMap<UnitOfVictim<'_>, usize> = BTreeMap::new();
     for victim in &intent.victims {
         *named.entry(UnitOfVictim::of(victim)).or_default() += 1;
     }
-    units.retain(|unit, found| named.get(unit) == Some(&found.len()));
-    let mut by_importance: Vec<Vec<&Found>> = units.into_values().collect();
+    units.retain(|unit, states| named.get(unit) == Some(&states.len()));
+    let mut by_importance: Vec<Vec<&VictimState>> = units.into_values().collect();
     by_importance.sort_by_key(|unit| {
         let victims = || unit.iter().map(|f| &f.victim);
         (
@@ -359,7 +359,7 @@ pub(super) fn can_stay<'f>(
     });
     let mut spared = BTreeSet::new();
     for candidate in by_importance {
-        let holds = || candidate.iter().map(|found| &found.holds);
+        let holds = || candidate.iter().map(|state| &state.holds);
         holds().for_each(|held| hold(&mut after, held, 1));
         let mut nodes = holds().flatten().filter_map(|(node, _)| after.get(node));
         if nodes.all(|free| free.iter().all(|&free| free >= 0)) {

@@ -124,16 +124,16 @@ impl<'a> ReplicaPlacement<'a> {
         self.steps += self.placement.nodes.len() as u64 * PLACING;
         let steps = &self.placement.steps;
         let place = || place_in(self.placement, free.to_vec());
-        let Ok(found) = steps.share(steps.left() / AGAIN, place) else {
+        let Ok(whole) = steps.share(steps.left() / AGAIN, place) else {
             return false;
         };
-        self.adopt(&found);
+        self.adopt(&whole);
         true
     }
 
     /// Replaces the placement with one that is valid in this free capacity.
-    pub fn adopt(&mut self, found: &GangPlacement) {
-        self.set(self.needed_of(found));
+    pub fn adopt(&mut self, whole: &GangPlacement) {
+        self.set(self.needed_of(whole));
         self.unchecked.clear();
     }
 
@@ -299,9 +299,9 @@ impl<'a> ReplicaPlacement<'a> {
     }
 
     /// As many replicas of a placement as the gang needs.
-    fn needed_of(&self, found: &GangPlacement) -> Vec<PlacedReplica> {
+    fn needed_of(&self, whole: &GangPlacement) -> Vec<PlacedReplica> {
         let mut needed = self.placement.demand.needed();
-        let each = found
+        let each = whole
             .assignments
             .chunk_by(|a, b| (a.shape, a.replica) == (b.shape, b.replica));
         let mut placed = Vec::new();
