@@ -1,4 +1,4 @@
-//! Converts a gang's request to the engine's demand, and the engine's answer to a node per member.
+//! Converts a gang's request to the engine's demand, and the engine's placement to a node per member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -16,11 +16,11 @@ use crate::plan::{PodRef, Step};
 /// How long a permission by the API server is valid.
 const DRY_RUN_HOLDS: Duration = Duration::from_secs(30);
 
-/// Answer of the budgets about the victims that they guard.
+/// Verdict of the budgets about the victims that they guard.
 pub(super) enum BudgetVerdict {
     /// All victims can be evicted. They use this number of pods of each budget.
     Allowed(GuardedPods),
-    /// Answers are missing. These dry runs request them.
+    /// Verdicts on pods are missing. These dry runs request them.
     NeedsDryRuns(Vec<Step>),
     /// A budget forbids the eviction of a victim.
     Denied,

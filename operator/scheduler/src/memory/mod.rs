@@ -49,7 +49,7 @@ pub struct Memory {
     /// Last requested eviction of a single pod, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
     pub(crate) evictions: Evictions,
-    /// Last dry-run answer about the eviction of a pod, by UID.
+    /// Last dry-run result for the eviction of a pod, by UID.
     dry_runs: HashMap<Uid, DryRun>,
     pub(crate) claims: ClaimMemory,
     pub(crate) undecided: UndecidedGangs,
@@ -59,7 +59,7 @@ pub struct Memory {
     /// The last cycle, if it was idle.
     pub(crate) cached_cycle: Option<CachedCycle>,
     pub(crate) pods: MemberPods,
-    /// Changes only with its answers, so readers of a cycle share it.
+    /// Changes only with its verdicts, so readers of a cycle share it.
     verdicts: RefCell<Verdicts>,
 }
 
@@ -143,7 +143,7 @@ impl Memory {
         self.dry_runs.insert(uid, dry_run);
     }
 
-    /// Whether the API server permits the eviction. `None` without an answer since `since`.
+    /// Whether the API server permits the eviction. `None` without a dry run since `since`.
     pub fn may_evict(&self, uid: &str, since: DateTime<Utc>) -> Option<bool> {
         let dry_run = self.dry_runs.get(uid)?;
         (dry_run.at >= since).then_some(dry_run.allowed)
