@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::objects::{holds, node};
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
-use crate::view::{Look, View};
+use crate::view::{RenderOptions, View};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -118,7 +118,7 @@ fn agent(
 }
 
 impl View for AgentReport {
-    fn screen(&self, look: &Look) -> String {
+    fn screen(&self, options: &RenderOptions) -> String {
         if self.agents.is_empty() {
             return "no node agents: failed gangs restart with new pods; install agents with `kubectl apply -k config/overlays/full`\n".to_owned();
         }
@@ -135,7 +135,7 @@ impl View for AgentReport {
         for agent in &self.agents {
             let report = agent
                 .last_report
-                .map(|at| format!("{} ago", age(Some(at), look.now)));
+                .map(|at| format!("{} ago", age(Some(at), options.now)));
             table.row([
                 agent.node.clone().into(),
                 Cell::new(agent.state.words(), agent.state.tone()),
@@ -144,10 +144,10 @@ impl View for AgentReport {
                 report.unwrap_or_default().into(),
                 agent.runtime.clone().into(),
                 agent.pod.clone().unwrap_or_default().into(),
-                age(agent.since, look.now).into(),
+                age(agent.since, options.now).into(),
             ]);
         }
-        table.render(look)
+        table.render(options)
     }
 
     fn names(&self) -> Vec<String> {

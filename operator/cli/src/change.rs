@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum FieldEdit {
     /// Restart all members once, without use of the restart budget.
     Restart,
     /// Delete all pods and release their nodes.
@@ -21,7 +21,7 @@ pub enum Wish {
     Checkpoint(DateTime<Utc>),
 }
 
-impl Wish {
+impl FieldEdit {
     pub fn unchanged(self) -> &'static str {
         match self {
             Self::Suspend => "already suspended",
@@ -63,7 +63,7 @@ pub enum Declined {
 /// Returns the field to write; `None` if it already has the requested value.
 pub fn change(
     workload: &TrainingWorkload,
-    wish: Wish,
+    edit: FieldEdit,
     now: DateTime<Utc>,
 ) -> Result<Option<FieldChange>, Declined> {
     let metadata = &workload.metadata;
@@ -78,9 +78,9 @@ pub fn change(
     }
     let version = metadata.resource_version.as_deref();
     let created = metadata.creation_timestamp.as_ref().and_then(utc);
-    Ok(match wish {
-        Wish::Restart if spec.suspend => return Err(Declined::Suspended(name)),
-        Wish::Restart if !has_run(workload) => {
+    Ok(match edit {
+        FieldEdit::Restart if spec.suspend => return Err(Declined::Suspended(name)),
+        FieldEdit::Restart if !has_run(workload) => {
             let status = workload.status.clone().unwrap_or_default();
             let phase = status.phase.map_or("not reconciled yet", Phase::as_str);
             let words = [phase, &status.message]
@@ -89,7 +89,7 @@ pub fn change(
             let why = words.collect::<Vec<_>>().join(": ");
             return Err(Declined::NotRunning(name, why));
         }
-        Wish::Restart => {
+        FieldEdit::Restart => {
             let (from, to) = (spec.restart_nonce, spec.restart_nonce.saturating_add(1));
             let patch =
                 json!({"metadata": {"resourceVersion": version}, "spec": {"restartNonce": to}});
@@ -102,17 +102,17 @@ pub fn change(
                 patch,
             ))
         }
-        Wish::Suspend => {
+        FieldEdit::Suspend => {
             let effect = "its pods terminate gracefully and its nodes are released";
             suspend(workload, true, effect)
         }
-        Wish::Resume => suspend(workload, false, "the workload is queued for capacity"),
-        Wish::Checkpoint(at) if at > now => return Err(Declined::Future(time(at))),
-        Wish::Checkpoint(at) if created.is_some_and(|created| at < created) => {
+        FieldEdit::Resume => suspend(workload, false, "the workload is queued for capacity"),
+        FieldEdit::Checkpoint(at) if at > now => return Err(Declined::Future(time(at))),
+        FieldEdit::Checkpoint(at) if created.is_some_and(|created| at < created) => {
             let created = created.map(time).unwrap_or_default();
             return Err(Declined::BeforeCreation(time(at), created));
         }
-        Wish::Checkpoint(at) => {
+        FieldEdit::Checkpoint(at) => {
             let key = annotations::LAST_CHECKPOINT;
             let from = metadata
                 .annotations
@@ -181,53 +181,57 @@ mod tests {
     #[test]
     fn each_wish_writes_one_field_of_the_object_that_was_read() {
         let running = workload(&json!({"restartNonce": 4}), Some("Running"));
-        let patch = |wish| change(&running, wish, at(90)).unwrap().map(|c| c.patch);
+        let patch = |edit| change(&running, edit, at(90)).unwrap().map(|c| c.patch);
         let version = |mut patch: Value| {
             patch["metadata"]["resourceVersion"] = json!("7");
             Some(patch)
         };
         assert_eq!(
-            patch(Wish::Restart),
+            patch(FieldEdit::Restart),
             version(json!({"metadata": {}, "spec": {"restartNonce": 5}}))
         );
         assert_eq!(
-            patch(Wish::Suspend),
+            patch(FieldEdit::Suspend),
             version(json!({"metadata": {}, "spec": {"suspend": true}}))
         );
         assert_eq!(
-            patch(Wish::Checkpoint(at(60))),
+            patch(FieldEdit::Checkpoint(at(60))),
             version(
                 json!({"metadata": {"annotations": {"training.lockstep.dev/last-checkpoint": "1970-01-01T00:01:00Z"}}})
             )
         );
-        assert_eq!(patch(Wish::Resume), None, "it is not suspended");
+        assert_eq!(patch(FieldEdit::Resume), None, "it is not suspended");
     }
 
     #[test]
     fn what_is_over_or_not_ours_is_left_alone() {
-        let declined = |spec: &Value, phase, wish| {
-            change(&workload(spec, phase), wish, at(90))
+        let declined = |spec: &Value, phase, edit| {
+            change(&workload(spec, phase), edit, at(90))
                 .unwrap_err()
                 .to_string()
         };
         assert_eq!(
-            declined(&json!({}), Some("Failed"), Wish::Restart),
+            declined(&json!({}), Some("Failed"), FieldEdit::Restart),
             "\"llama\" has finished (Failed) and cannot restart; delete the workload and apply it again"
         );
         assert_eq!(
-            declined(&json!({"managedBy": "kueue"}), None, Wish::Suspend),
+            declined(&json!({"managedBy": "kueue"}), None, FieldEdit::Suspend),
             "spec.managedBy of \"llama\" is \"kueue\": Lockstep does not manage this workload"
         );
         assert_eq!(
-            declined(&json!({"suspend": true}), Some("Suspended"), Wish::Restart),
+            declined(
+                &json!({"suspend": true}),
+                Some("Suspended"),
+                FieldEdit::Restart
+            ),
             "\"llama\" is suspended: resume the workload with `kubectl lockstep resume`"
         );
         assert_eq!(
-            declined(&json!({}), Some("Stalled"), Wish::Restart),
+            declined(&json!({}), Some("Stalled"), FieldEdit::Restart),
             "no member of \"llama\" runs, so nothing can restart: Stalled"
         );
         assert_eq!(
-            declined(&json!({}), None, Wish::Checkpoint(at(91))),
+            declined(&json!({}), None, FieldEdit::Checkpoint(at(91))),
             "checkpoint time 1970-01-01T00:01:31Z is in the future: pass the time when the state was saved"
         );
     }

@@ -15,7 +15,7 @@ use crate::doctor_facts::{
 };
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
-use crate::view::{Look, View};
+use crate::view::{RenderOptions, View};
 
 /// First minor version of Kubernetes with admission policies.
 const POLICIES_SINCE: u32 = 30;
@@ -472,7 +472,7 @@ fn some(names: &[&str]) -> String {
 }
 
 impl View for Diagnosis {
-    fn screen(&self, look: &Look) -> String {
+    fn screen(&self, options: &RenderOptions) -> String {
         let mut table = Table::new(&["RESULT", "CHECK", "FOUND", "READ"]);
         for check in &self.checks {
             let (word, tone) = match check.level {
@@ -491,7 +491,7 @@ impl View for Diagnosis {
                 page.into(),
             ]);
         }
-        table.render(look)
+        table.render(options)
     }
 
     fn names(&self) -> Vec<String> {

@@ -82,8 +82,8 @@ pub fn parse_workload(text: &str) -> Result<Manifest> {
         TrainingWorkload::kind(&()),
     ];
     let text_at = |object: &Value, field: &str| {
-        let found = object.get(field).and_then(Value::as_str);
-        found.unwrap_or_default().to_owned()
+        let value = object.get(field).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
     };
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(text)?;
     if objects.len() > 1 {
@@ -94,9 +94,9 @@ pub fn parse_workload(text: &str) -> Result<Manifest> {
         bail!("{count} objects of kind {}, not one", expected[1]);
     };
     for (field, expected) in ["apiVersion", "kind"].into_iter().zip(expected) {
-        let found = text_at(&written, field);
-        if found != expected {
-            bail!("{field}: {found:?} is not {expected}");
+        let value = text_at(&written, field);
+        if value != expected {
+            bail!("{field}: {value:?} is not {expected}");
         }
     }
     let workload = serde_path_to_error::deserialize(&written)?;

@@ -17,18 +17,18 @@ use lockstep_scheduler::{GangInput, PodSource};
 const NO_UID: &str = "asked";
 
 #[derive(Clone, Debug)]
-pub struct AskedGang {
+pub struct ProposedGang {
     pub key: GangKey,
     pub input: GangInput,
 }
 
 /// The gangs that a manifest would create with these priority classes. They are new, and last in
 /// the queue among equals.
-pub fn asked(
+pub fn proposed(
     workload: &TrainingWorkload,
     classes: &[PriorityClassRecord],
     now: DateTime<Utc>,
-) -> Result<Vec<AskedGang>> {
+) -> Result<Vec<ProposedGang>> {
     let classes: Vec<PriorityClass> = classes.iter().map(PriorityClass::from).collect();
     let name = workload.spec.priority_class_name.as_deref();
     let class = PriorityClass::resolve(name, classes.iter())
@@ -47,7 +47,7 @@ pub fn asked(
             let requests = template.requests.as_ref().map_err(Clone::clone);
             requests.with_context(|| format!("spec.groups[{at}].template"))?;
         }
-        out.push(AskedGang {
+        out.push(ProposedGang {
             key: gang.key.clone(),
             input,
         });

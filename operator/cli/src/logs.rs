@@ -16,7 +16,7 @@ use crate::objects::member;
 pub use attempt::AttemptLog;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LogSelection {
     pub group: Option<String>,
     /// The member with this rank, in each world if there are several.
     pub rank: Option<i32>,
@@ -45,18 +45,18 @@ pub struct LogSource {
 pub enum NoLog {
     #[error("{name:?} has no pods; `kubectl lockstep status {name} -n {namespace}` shows why")]
     NoPods { name: String, namespace: String },
-    #[error("{name:?} has no member {wanted}; its members: {there}")]
+    #[error("{name:?} has no member {requested}; its members: {members}")]
     NoMember {
         name: String,
-        wanted: String,
-        there: String,
+        requested: String,
+        members: String,
     },
     #[error(
         "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows the present log"
     )]
     NothingFailed { name: String, namespace: String },
     #[error("the log of pod {pod:?}, which failed {when}, was deleted with the pod: {why}")]
-    Gone {
+    Deleted {
         pod: String,
         when: DateTime<Utc>,
         why: String,
@@ -82,7 +82,7 @@ pub type WithPods = (TrainingWorkload, Vec<Pod>);
 /// workloads, prefixes name them.
 pub fn sources_of_each(
     workloads: &[WithPods],
-    wanted: &Wanted,
+    selection: &LogSelection,
     all_namespaces: bool,
 ) -> (Vec<LogSource>, Vec<NoLog>) {
     let mut found = Vec::new();
@@ -94,7 +94,7 @@ pub fn sources_of_each(
             _ if all_namespaces => format!("{}/{name}/", namespace(workload)),
             _ => format!("{name}/"),
         };
-        match sources(workload, pods, wanted) {
+        match sources(workload, pods, selection) {
             Ok(logs) => found.extend(logs.into_iter().map(|log| LogSource {
                 prefix: format!("{before}{}", log.prefix),
                 ..log
@@ -113,10 +113,10 @@ fn namespace(workload: &TrainingWorkload) -> String {
 pub fn sources(
     workload: &TrainingWorkload,
     pods: &[Pod],
-    wanted: &Wanted,
+    selection: &LogSelection,
 ) -> Result<Vec<LogSource>, NoLog> {
-    if wanted.failed {
-        return failed(workload, pods, wanted).map(|source| vec![source]);
+    if selection.failed {
+        return failed(workload, pods, selection).map(|source| vec![source]);
     }
     let name = workload.name_any();
     let members = ranked(workload, pods);
@@ -124,23 +124,29 @@ pub fn sources(
         let namespace = namespace(workload);
         return Err(NoLog::NoPods { name, namespace });
     }
-    let mut chosen: Vec<&RankedPod<'_>> = members.iter().filter(|m| m.is_wanted(wanted)).collect();
+    let mut chosen: Vec<&RankedPod<'_>> = members
+        .iter()
+        .filter(|m| m.is_selected(selection))
+        .collect();
     if chosen.is_empty() {
         return Err(NoLog::NoMember {
             name,
-            wanted: words(wanted),
-            there: there(&members),
+            requested: words(selection),
+            members: members_by_group(&members),
         });
     }
     // The log of one member usually suffices, because all members log the same.
-    if !wanted.all && wanted.rank.is_none() {
+    if !selection.all && selection.rank.is_none() {
         chosen.truncate(1);
     }
     let sources = chosen.into_iter().map(|m| LogSource {
         namespace: namespace(workload),
         pod: m.pod.name_any(),
-        container: wanted.container.clone().unwrap_or_else(|| training(m.pod)),
-        previous: wanted.previous,
+        container: selection
+            .container
+            .clone()
+            .unwrap_or_else(|| training(m.pod)),
+        previous: selection.previous,
         prefix: m.member.to_string(),
         up_to_attempt: None,
         failure: None,
@@ -155,8 +161,8 @@ struct RankedPod<'a> {
 }
 
 impl RankedPod<'_> {
-    fn is_wanted(&self, wanted: &Wanted) -> bool {
-        let (group, rank) = (&wanted.group, wanted.rank);
+    fn is_selected(&self, selection: &LogSelection) -> bool {
+        let (group, rank) = (&selection.group, selection.rank);
         let is_in_group = group.as_ref().is_none_or(|g| *g == self.member.group);
         is_in_group && rank.is_none_or(|r| self.rank == Some(r))
     }
@@ -183,21 +189,25 @@ fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>
     ranked
 }
 
-fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<LogSource, NoLog> {
+fn failed(
+    workload: &TrainingWorkload,
+    pods: &[Pod],
+    selection: &LogSelection,
+) -> Result<LogSource, NoLog> {
     let (cause, attempt) = last_failure(workload).ok_or_else(|| NoLog::NothingFailed {
         name: workload.name_any(),
         namespace: namespace(workload),
     })?;
     let pod = pods.iter().find(|p| p.name_any() == cause.pod);
     let Some(pod) = pod else {
-        return Err(NoLog::Gone {
+        return Err(NoLog::Deleted {
             pod: cause.pod.clone(),
             when: cause.time,
             why: describe(cause),
         });
     };
     let failed = Some(cause.container.clone()).filter(|c| !c.is_empty());
-    let container = wanted
+    let container = selection
         .container
         .clone()
         .or(failed)
@@ -205,7 +215,7 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
     let prefix = member(pod).map_or_else(|| pod.name_any(), |m| m.to_string());
     Ok(LogSource {
         namespace: namespace(workload),
-        previous: wanted.previous || has_restarted(pod, &container, cause.time),
+        previous: selection.previous || has_restarted(pod, &container, cause.time),
         pod: pod.name_any(),
         container,
         prefix,
@@ -283,8 +293,8 @@ fn training(pod: &Pod) -> String {
         .unwrap_or_default()
 }
 
-fn words(wanted: &Wanted) -> String {
-    match (&wanted.group, wanted.rank) {
+fn words(selection: &LogSelection) -> String {
+    match (&selection.group, selection.rank) {
         (Some(group), Some(rank)) => format!("of rank {rank} in group {group:?}"),
         (Some(group), None) => format!("in group {group:?}"),
         (None, Some(rank)) => format!("of rank {rank}"),
@@ -292,7 +302,7 @@ fn words(wanted: &Wanted) -> String {
     }
 }
 
-fn there(members: &[RankedPod<'_>]) -> String {
+fn members_by_group(members: &[RankedPod<'_>]) -> String {
     let mut groups: Vec<(&str, usize)> = Vec::new();
     for m in members {
         match groups.iter_mut().find(|(name, _)| *name == m.member.group) {

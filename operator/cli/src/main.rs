@@ -14,7 +14,7 @@ const NO: u8 = 2;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some(words) = commands::asks_for_completion(&words) {
+    if let Some(words) = commands::is_completion_request(&words) {
         let done = commands::complete(words);
         return ExitCode::from(u8::from(done.is_err()));
     }

@@ -17,7 +17,7 @@ pub enum Problem {
         "the API server at {server} did not respond within {}s; check the server or increase --request-timeout",
         .after.as_secs()
     )]
-    NoAnswer { server: String, after: Duration },
+    NoResponse { server: String, after: Duration },
     #[error(
         "the certificate of the API server at {server} is not trusted: {why}; pass its certificate authority with --certificate-authority"
     )]
@@ -44,12 +44,12 @@ pub enum Problem {
         namespace: String,
     },
     #[error("{name:?} was deleted while the command ran; check the workload and retry")]
-    Gone { name: String },
+    Deleted { name: String },
     /// A kubelet that restarts all containers of a pod removes them with their logs.
     #[error(
         "the log of pod {pod:?} from before its restart was deleted with the container: {failure}"
     )]
-    LogGone { pod: String, failure: String },
+    LogDeleted { pod: String, failure: String },
     #[error(
         "{name:?} was modified before the write: nothing was written; check the workload and retry"
     )]
@@ -80,7 +80,7 @@ impl RequestContext<'_> {
     pub fn problem(&self, error: &kube::Error) -> Problem {
         let server = self.server.to_owned();
         match error {
-            kube::Error::Api(status) => self.answered(status),
+            kube::Error::Api(status) => self.api_error(status),
             kube::Error::Auth(auth) => Problem::NotSignedIn { why: root(auth) },
             kube::Error::InferKubeconfig(why) => kubeconfig(why),
             kube::Error::SerdeError(why) => Problem::Unreadable {
@@ -102,7 +102,7 @@ impl RequestContext<'_> {
         }
     }
 
-    fn answered(&self, status: &Status) -> Problem {
+    fn api_error(&self, status: &Status) -> Problem {
         let message = one_sentence(&status.message);
         match status.code {
             401 => Problem::NotSignedIn { why: message },

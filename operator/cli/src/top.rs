@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::objects::{has_ended, owns};
 use crate::view::table::Table;
-use crate::view::{Look, View};
+use crate::view::{RenderOptions, View};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,12 +52,12 @@ pub fn top(
     for workload in workloads {
         let status = workload.status.clone().unwrap_or_default();
         let held = status.accounting.accelerators;
-        let wanted = if has_ended(workload) || workload.spec.suspend {
+        let lacking = if has_ended(workload) || workload.spec.suspend {
             0
         } else {
-            (asked(workload, &costs) - held).max(0)
+            (requested_accelerators(workload, &costs) - held).max(0)
         };
-        if held == 0 && wanted == 0 {
+        if held == 0 && lacking == 0 {
             continue;
         }
         let namespace = workload.metadata.namespace.clone().unwrap_or_default();
@@ -70,8 +70,8 @@ pub fn top(
         row.priority = priority;
         row.holding += usize::from(held > 0);
         row.held += held;
-        row.waiting += usize::from(wanted > 0);
-        row.wanted += wanted;
+        row.waiting += usize::from(lacking > 0);
+        row.wanted += lacking;
     }
     AcceleratorUse {
         rows: rows.into_values().collect(),
@@ -83,7 +83,7 @@ pub fn top(
 
 /// Accelerators that the spec requests for all members. An unreadable template counts as 0: its
 /// workload is Stalled.
-fn asked(workload: &TrainingWorkload, costs: &CostModel) -> i64 {
+fn requested_accelerators(workload: &TrainingWorkload, costs: &CostModel) -> i64 {
     let spec = &workload.spec;
     let each = |group| Some(member_accelerators(group, costs)? * i64::from(spec.members_of(group)));
     spec.groups.iter().filter_map(each).sum()
@@ -96,7 +96,7 @@ fn member_accelerators(group: &Group, costs: &CostModel) -> Option<i64> {
 }
 
 impl View for AcceleratorUse {
-    fn screen(&self, look: &Look) -> String {
+    fn screen(&self, options: &RenderOptions) -> String {
         let mut table = Table::new(&[
             "NAMESPACE",
             "PRIORITY",
@@ -122,7 +122,7 @@ impl View for AcceleratorUse {
             let of_these = if some { " of these" } else { "" };
             format!("no workload{of_these} holds or requests accelerators\n")
         } else {
-            table.render(look)
+            table.render(options)
         };
         let nodes = match self.allocatable {
             Some(total) => {

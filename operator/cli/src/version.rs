@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::view::table::{Cell, Table, Tone};
-use crate::view::{Look, View};
+use crate::view::{RenderOptions, View};
 
 pub const CLIENT: &str = lockstep_version::VERSION;
 
@@ -34,8 +34,8 @@ impl VersionReport {
 
     /// Managers and agents of another version than this program. Ignores tags that are no versions.
     pub fn skew(&self) -> Vec<String> {
-        let known = [("manager", &self.managers), ("agents", &self.agents)].into_iter();
-        known
+        let components = [("manager", &self.managers), ("agents", &self.agents)].into_iter();
+        components
             .filter_map(|(what, versions)| self.skew_of(what, versions.as_ref()?))
             .collect()
     }
@@ -76,22 +76,22 @@ fn tag(image: &str) -> Option<&str> {
 
 fn listed(versions: Option<&BTreeSet<String>>, none: &str) -> Cell {
     match versions {
-        None => unknown(),
+        None => not_permitted(),
         Some(v) if v.is_empty() => Cell::new(none, Tone::Busy),
         Some(v) => v.iter().cloned().collect::<Vec<_>>().join(", ").into(),
     }
 }
 
-fn unknown() -> Cell {
+fn not_permitted() -> Cell {
     Cell::from("unknown: no permission to read")
 }
 
 impl View for VersionReport {
-    fn screen(&self, look: &Look) -> String {
+    fn screen(&self, options: &RenderOptions) -> String {
         let mut table = Table::new(&["COMPONENT", "VERSION"]);
         table.row([Cell::from("kubectl-lockstep"), self.client.clone().into()]);
         let Some(kubernetes) = self.kubernetes.clone() else {
-            return table.render(look);
+            return table.render(options);
         };
         let api = listed(self.api.as_ref(), "not installed");
         let managers = listed(self.managers.as_ref(), "none running");
@@ -100,9 +100,9 @@ impl View for VersionReport {
         table.row([Cell::from("API"), api]);
         table.row([Cell::from("manager"), managers]);
         table.row([Cell::from("agents"), agents]);
-        let mut out = table.render(look);
+        let mut out = table.render(options);
         for skew in self.skew() {
-            out.push_str(&Tone::Busy.paint(&format!("\n{skew}\n"), look));
+            out.push_str(&Tone::Busy.paint(&format!("\n{skew}\n"), options));
         }
         out
     }

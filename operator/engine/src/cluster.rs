@@ -115,12 +115,12 @@ impl Cluster {
 
     /// Removes a node. Its pods count until they are removed, because the ordinal may be reused.
     pub fn remove_node(&mut self, node: NodeIx) {
-        let gone = ClusterNode {
+        let removed = ClusterNode {
             allocatable: Amounts::new(),
             domains: Vec::new(),
             schedulable: false,
         };
-        self.upsert_node(node, &gone);
+        self.upsert_node(node, &removed);
     }
 
     /// Adds a pod that holds capacity on a node, which may be unknown.

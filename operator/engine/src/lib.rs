@@ -1,7 +1,7 @@
 //! Gang placement and preemption over plain integers.
 //!
 //! Nodes, resources and running work are ordinals. The crate has no client, no clock, no randomness
-//! and does no I/O. Equal input gives equal answers, and searches are bounded by steps, not by
+//! and does no I/O. Equal input gives equal plans, and searches are bounded by steps, not by
 //! time. The caller maps names to ordinals, and evaluates selectors, affinity and taints into sets
 //! of eligible nodes.
 //!
@@ -47,9 +47,9 @@
 //! let reason = place(&cluster, &gang).unwrap_err();
 //! assert_eq!(reason.to_string(), "8 pods of shape 0 do not fit: resource 1 is short by 8");
 //!
-//! let answer = preempt(&cluster, &units, &gang, &PreemptionOptions::default())?;
-//! assert_eq!(answer.victims, [1], "the unit that loses less work goes");
-//! assert_eq!(answer.placement.assignments[0].node, 1);
+//! let plan = preempt(&cluster, &units, &gang, &PreemptionOptions::default())?;
+//! assert_eq!(plan.victims, [1], "the unit that loses less work goes");
+//! assert_eq!(plan.placement.assignments[0].node, 1);
 //! # Ok::<(), lockstep_engine::Infeasible>(())
 //! ```
 //!
@@ -76,8 +76,8 @@ pub use method::Method;
 pub use objective::{Bound, EvictionCost};
 pub use placement::{PLACEMENT_STEPS, place, place_if_it_fits, place_within};
 pub use preempt::{
-    Algorithm, Explanation, FollowOn, PreemptionAnswer, PreemptionOptions, Reasons, RunnerUp,
-    Spared, Taken, VictimOrder, explain, preempt, preempt_kep_in_order,
+    Algorithm, Explanation, FollowOn, PreemptionOptions, PreemptionPlan, Reasons, RunnerUp, Spared,
+    Taken, VictimOrder, explain, preempt, preempt_kep_in_order,
 };
 pub use problem::{
     Amounts, Assignment, CascadeIx, Demand, DimIx, DomainIx, EvictionPolicy, GangPlacement, KeyIx,

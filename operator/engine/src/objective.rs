@@ -41,18 +41,18 @@ impl EvictionCost {
     }
 }
 
-/// Lower bound of the cost of every answer within the rules and the priority bound.
+/// Lower bound of the cost of every plan within the rules and the priority bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bound {
-    /// Pods beyond their disruption budgets in any answer.
+    /// Pods beyond their disruption budgets in any plan.
     pub pdb_excess: u64,
-    /// Accelerator-seconds lost by any answer with at most the PDB excess of the given answer,
+    /// Accelerator-seconds lost by any plan with at most the PDB excess of the given plan,
     /// without follow-on cost.
     pub lost: u128,
 }
 
 impl Bound {
-    /// A bound for all answers, given a bound per domain. Bounds each field separately, because a
+    /// A bound for all plans, given a bound per domain. Bounds each field separately, because a
     /// domain can lose less work at a higher PDB excess.
     pub(crate) fn weakest(bounds: &[Self]) -> Self {
         let pdb_excess = bounds.iter().map(|b| b.pdb_excess).min();

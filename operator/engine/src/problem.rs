@@ -171,7 +171,7 @@ impl Demand {
     }
 
     /// New pods per shape that the gang wants in total.
-    pub fn wanted(&self) -> Vec<u32> {
+    pub fn desired(&self) -> Vec<u32> {
         self.shapes
             .iter()
             .map(|s| s.count.saturating_sub(s.running_count()))

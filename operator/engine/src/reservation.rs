@@ -34,11 +34,11 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         .iter()
         .filter(|b| demand.shapes.iter().any(|s| demand.admits(s, b.node)))
         .collect();
-    let mut found = place_without(cluster, &order, demand)?;
-    let unknown = held_for_long(cluster, &order, demand);
+    let mut best = place_without(cluster, &order, demand)?;
+    let held = held_for_long(cluster, &order, demand);
     order.sort_by_key(|b| match b.ends {
         Some(ends) => (false, ends, 0, b.node),
-        None => (true, 0, unknown.get(&b.node).copied().unwrap_or(0), b.node),
+        None => (true, 0, held.get(&b.node).copied().unwrap_or(0), b.node),
     });
     // More free capacity never makes the gang fit less, so bisection finds the fewest blockers to
     // remove. After a search without an answer, the last found placement remains.
@@ -46,17 +46,21 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
     while too_few < enough {
         let middle = too_few + (enough - too_few) / 2;
         if let Some(placement) = place_without(cluster, &order[..middle], demand) {
-            (found, enough) = (placement, middle);
+            (best, enough) = (placement, middle);
         } else {
             too_few = middle + 1;
         }
     }
-    Some(found)
+    Some(best)
 }
 
-fn place_without(cluster: &Cluster, gone: &[&Blocker], demand: &Demand) -> Option<GangPlacement> {
+fn place_without(
+    cluster: &Cluster,
+    removed: &[&Blocker],
+    demand: &Demand,
+) -> Option<GangPlacement> {
     let mut free = cluster.clone();
-    for blocker in gone {
+    for blocker in removed {
         free.remove_pod(blocker.node, &blocker.request);
     }
     let place = |demand: &Demand| place_if_it_fits(&free, &needed_only(demand), PLACEMENT_STEPS);
@@ -90,11 +94,14 @@ pub fn is_possible(
     if !admitted || reserved.assignments.is_empty() {
         return false;
     }
-    let asked = amounts_by_node(&demand.shapes, reserved);
+    let requested = amounts_by_node(&demand.shapes, reserved);
     let mut left: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
-    for (&node, amounts) in &asked {
+    for (&node, amounts) in &requested {
         let free = cluster.free(node).iter().zip(amounts);
-        left.insert(node, free.map(|(free, asked)| free - asked).collect());
+        left.insert(
+            node,
+            free.map(|(free, requested)| free - requested).collect(),
+        );
     }
     for blocker in blockers {
         let left = left.get_mut(&blocker.node).into_iter().flatten();
@@ -102,11 +109,14 @@ pub fn is_possible(
             *left += amount;
         }
     }
-    let fits = asked.iter().zip(left.values()).all(|((_, asked), left)| {
-        let mut each = asked.iter().zip(left);
-        each.all(|(&asked, &left)| asked == 0 || left >= 0)
-    });
-    fits && is_complete(cluster, &demand, reserved, &asked)
+    let fits = requested
+        .iter()
+        .zip(left.values())
+        .all(|((_, requested), left)| {
+            let mut each = requested.iter().zip(left);
+            each.all(|(&requested, &left)| requested == 0 || left >= 0)
+        });
+    fits && is_complete(cluster, &demand, reserved, &requested)
 }
 
 /// Latest time at which a reservation can be used: when all work with a known end has ended. `None`
@@ -117,21 +127,24 @@ pub fn starts_at(
     shapes: &[Shape],
     reserved: &GangPlacement,
 ) -> Option<i64> {
-    let asked = amounts_by_node(shapes, reserved);
+    let requested = amounts_by_node(shapes, reserved);
     let mut ending: BTreeMap<NodeIx, Vec<(i64, &Amounts)>> = BTreeMap::new();
     for blocker in blockers {
-        if let Some(ends) = blocker.ends.filter(|_| asked.contains_key(&blocker.node)) {
+        if let Some(ends) = blocker
+            .ends
+            .filter(|_| requested.contains_key(&blocker.node))
+        {
             let on_node = ending.entry(blocker.node).or_default();
             on_node.push((ends, &blocker.request));
         }
     }
     let mut start = None;
-    for (node, amounts) in &asked {
+    for (node, amounts) in &requested {
         let mut on_node = ending.remove(node).unwrap_or_default();
         on_node.sort_by_key(|&(ends, _)| Reverse(ends));
         let mut left: Amounts = cluster.free(*node).iter().copied().collect();
-        for (free, asked) in left.iter_mut().zip(amounts) {
-            *free -= asked;
+        for (free, requested) in left.iter_mut().zip(amounts) {
+            *free -= requested;
         }
         let short = |left: &Amounts| left.iter().zip(amounts).any(|(&l, &a)| a > 0 && l < 0);
         while short(&left) {
@@ -198,9 +211,9 @@ fn held_for_long(
 
 /// Largest held fraction over requested resources, in thousandths of the offer.
 fn largest_share(held: &[i64], offered: &[i64], demand: &Demand) -> i64 {
-    let asked = |dim: usize| demand.shapes.iter().any(|s| s.request[dim] > 0);
+    let is_requested = |dim: usize| demand.shapes.iter().any(|s| s.request[dim] > 0);
     let each = held.iter().zip(offered).enumerate();
-    each.filter(|&(dim, _)| asked(dim))
+    each.filter(|&(dim, _)| is_requested(dim))
         .map(|(_, (&held, &all))| held.saturating_mul(1000) / all.max(1))
         .max()
         .unwrap_or(0)
@@ -211,7 +224,7 @@ fn is_complete(
     cluster: &Cluster,
     demand: &Demand,
     reserved: &GangPlacement,
-    asked: &BTreeMap<NodeIx, Amounts>,
+    requested: &BTreeMap<NodeIx, Amounts>,
 ) -> bool {
     let replicas = demand.by_replica();
     let mut levels = demand.topology.iter();
@@ -227,7 +240,7 @@ fn is_complete(
     }
     // Places the gang again on the reserved capacity alone.
     let mut only = Cluster::new(cluster.dims(), cluster.topology_keys());
-    for (&node, amounts) in asked {
+    for (&node, amounts) in requested {
         let keys = 0..cluster.topology_keys();
         let spec = ClusterNode {
             allocatable: amounts.clone(),
@@ -238,7 +251,7 @@ fn is_complete(
     }
     for running in demand.shapes.iter().flat_map(|s| &s.running) {
         let keys = 0..cluster.topology_keys();
-        if !asked.contains_key(&running.node) {
+        if !requested.contains_key(&running.node) {
             let spec = ClusterNode {
                 allocatable: Amounts::new(),
                 domains: keys.map(|key| cluster.domain(running.node, key)).collect(),

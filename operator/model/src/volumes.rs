@@ -73,9 +73,9 @@ pub struct VolumeNeeds {
     pub classes: BTreeSet<String>,
 }
 
-/// Answer of the current storage to a pod template.
+/// Result of a check of a pod template against the current storage.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct VolumeAnswer {
+pub struct VolumeCheck {
     pub missing: Vec<MissingVolume>,
     /// For each volume with limited reach: alternative node terms.
     pub nodes: Vec<Vec<NodeSelectorTerm>>,
@@ -161,8 +161,8 @@ impl VolumeNeeds {
 }
 
 impl Storage {
-    pub fn answer(&self, namespace: &str, needs: &VolumeNeeds) -> VolumeAnswer {
-        let mut out = VolumeAnswer::default();
+    pub fn check(&self, namespace: &str, needs: &VolumeNeeds) -> VolumeCheck {
+        let mut out = VolumeCheck::default();
         for name in &needs.claims {
             let key = Key::new(namespace, name);
             let Some(claim) = self.claims.get(&key) else {
@@ -207,7 +207,7 @@ impl Storage {
     /// Volume of a claim that is bound after its pod is scheduled, as in `FindPodVolumes` of
     /// kube-scheduler's volume binder: a free volume, or a new volume on a permitted node. Only
     /// kube-scheduler knows which free volume fits.
-    fn find(&self, name: &str, claim: Option<&Key>, out: &mut VolumeAnswer) {
+    fn find(&self, name: &str, claim: Option<&Key>, out: &mut VolumeCheck) {
         let Some(class) = self.classes.get(name).filter(|_| self.is_choosy(name)) else {
             return;
         };
@@ -307,12 +307,12 @@ mod tests {
         }
     }
 
-    fn answer(claim: &str) -> VolumeAnswer {
+    fn check(claim: &str) -> VolumeCheck {
         let needs = VolumeNeeds {
             claims: [claim.to_owned()].into(),
             ..VolumeNeeds::default()
         };
-        storage().answer("ml", &needs)
+        storage().check("ml", &needs)
     }
 
     #[test]
@@ -342,14 +342,14 @@ mod tests {
             ),
         ] {
             let missing: Vec<MissingVolume> = missing.into_iter().collect();
-            assert_eq!(answer(claim).missing, missing, "{claim}");
+            assert_eq!(check(claim).missing, missing, "{claim}");
         }
     }
 
     #[test]
     fn a_bound_volume_says_which_nodes_reach_it() {
         assert_eq!(
-            (answer("bound").nodes.len(), answer("zonal").nodes.len()),
+            (check("bound").nodes.len(), check("zonal").nodes.len()),
             (0, 1)
         );
     }
@@ -360,14 +360,14 @@ mod tests {
             let spec = json!({"containers": [], "volumes": [{"name": "scratch", "ephemeral":
                 {"volumeClaimTemplate": {"spec": {"storageClassName": class}}}}]});
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let missing = storage().answer("ml", &VolumeNeeds::from(&spec)).missing;
+            let missing = storage().check("ml", &VolumeNeeds::from(&spec)).missing;
             assert_eq!(missing.is_empty(), found, "{class}");
         }
     }
 
     /// Answer to a claim with delayed binding. The class may provision volumes, and may be limited
     /// to zone a. Existing volumes are reserved for these claims, or free.
-    fn waiting(provisions: bool, zonal: bool, volumes: &[Option<&str>]) -> VolumeAnswer {
+    fn waiting(provisions: bool, zonal: bool, volumes: &[Option<&str>]) -> VolumeCheck {
         let mut storage = storage();
         let terms = storage.volumes["zonal"].nodes.clone();
         let class = StorageClass {
@@ -388,7 +388,7 @@ mod tests {
             claims: ["later".to_owned()].into(),
             ..VolumeNeeds::default()
         };
-        storage.answer("ml", &needs)
+        storage.check("ml", &needs)
     }
 
     #[test]
@@ -408,14 +408,10 @@ mod tests {
             (false, false, free, (false, false, true)),
             (false, false, its_own, (false, false, true)),
         ] {
-            let answer = waiting(provisions, zonal, volumes);
-            let held = answer.missing == [MissingVolume::NoVolume("later".into())];
-            assert_eq!(held, !answer.missing.is_empty());
-            let is = (
-                held,
-                !answer.nodes.is_empty(),
-                answer.not_modelled.is_some(),
-            );
+            let check = waiting(provisions, zonal, volumes);
+            let held = check.missing == [MissingVolume::NoVolume("later".into())];
+            assert_eq!(held, !check.missing.is_empty());
+            let is = (held, !check.nodes.is_empty(), check.not_modelled.is_some());
             assert_eq!(is, expected, "{provisions} {zonal} {volumes:?}");
         }
     }

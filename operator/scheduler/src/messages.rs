@@ -75,7 +75,7 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
             out_of_reach,
             guarded,
         } => no_victims(&short.describe(names), *until, *out_of_reach, *guarded),
-        Pending::Unknown { steps, next_try } => unknown(*steps, *next_try),
+        Pending::Undecided { steps, next_try } => undecided(*steps, *next_try),
         Pending::NoPreemption { short, why } => {
             format!("{}; {}", short.describe(names), no_preemption(why))
         }
@@ -142,7 +142,7 @@ fn does_not_fit(too_large: &TooLarge) -> String {
 }
 
 /// Does not report missing capacity, because nodes can be free.
-fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
+fn undecided(steps: u64, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(
         "unknown whether all pods fit: {steps} search steps found neither a placement nor a proof that none \
@@ -267,7 +267,11 @@ fn refuses(refusal: &Refusal) -> String {
 }
 
 /// Pinned pods were neither bound nor refused before the deadline.
-pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assignments) -> String {
+pub(crate) fn scheduler_timeout(
+    context: &Context<'_>,
+    gang: &GangState,
+    unbound: &Assignments,
+) -> String {
     let groups: BTreeSet<&str> = unbound.keys().map(|m| m.group.as_str()).collect();
     let mut pods = unbound
         .iter()

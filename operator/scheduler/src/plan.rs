@@ -60,7 +60,7 @@ pub enum Step {
         by_force: bool,
     },
     /// Dry-run eviction: do budgets permit it?
-    AskEviction(PodRef),
+    DryRunEviction(PodRef),
     /// Reserve a node's capacity for a pod in kube-scheduler.
     Nominate {
         pod: PodRef,
@@ -107,13 +107,13 @@ pub struct StatusWrite {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vacated {
     pub workload_uid: Uid,
-    pub seen: BTreeSet<Uid>,
+    pub observed: BTreeSet<Uid>,
 }
 
 impl Step {
     /// False for dry runs.
     pub fn changes(&self) -> bool {
-        !matches!(self, Self::AskEviction(_))
+        !matches!(self, Self::DryRunEviction(_))
     }
 
     /// Preemptor whose status must be written first.
@@ -121,7 +121,7 @@ impl Step {
         match self {
             Self::Status(write) => write.preemptor.as_ref(),
             Self::MarkPod { preemptor, .. } | Self::Evict { preemptor, .. } => Some(preemptor),
-            Self::AskEviction(_) | Self::Nominate { .. } => None,
+            Self::DryRunEviction(_) | Self::Nominate { .. } => None,
         }
     }
 }

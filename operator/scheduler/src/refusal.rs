@@ -216,8 +216,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
     } else if let Some((failures, next_try)) = failed.filter(|(_, at)| *at > context.now) {
         Some(NoPreemption::Failed { failures, next_try })
     } else {
-        let unknown = gang.not_admitted()?;
-        Some(NoPreemption::NotAdmitted(unknown.to_owned()))
+        let reason = gang.not_admitted()?;
+        Some(NoPreemption::NotAdmitted(reason.to_owned()))
     }
 }
 
@@ -378,8 +378,8 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unboun
         pod: pod.name.to_string(),
         node: node.to_string(),
         message: match &pod.refusal {
-            Some(said) => said.to_string(),
-            None => messages::unanswered(context, gang, unbound),
+            Some(message) => message.to_string(),
+            None => messages::scheduler_timeout(context, gang, unbound),
         },
         unanswered: pod.refusal.is_none(),
         at: context.now,

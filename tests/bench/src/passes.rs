@@ -13,7 +13,7 @@ use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::DisruptionMode;
-use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
+use lockstep_model::volumes::{VolumeCheck, VolumeNeeds};
 use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, NodeState, Pod, Resources};
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
@@ -279,7 +279,7 @@ impl World {
             requests: Ok(Arc::clone(holds)),
             nodes: TemplateNodes::Satisfying(Constraints::default()),
             volumes: VolumeNeeds::default(),
-            storage: VolumeAnswer::default(),
+            storage: VolumeCheck::default(),
             charge: None,
             apart: None,
             avoids: Vec::new(),

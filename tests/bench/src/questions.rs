@@ -1,7 +1,7 @@
 //! Questions for the time and the instruction benchmarks.
 
 use lockstep_engine::{
-    Demand, GangPlacement, Infeasible, PreemptionAnswer, PreemptionOptions, RunningMembers, Scope,
+    Demand, GangPlacement, Infeasible, PreemptionOptions, PreemptionPlan, RunningMembers, Scope,
     Shape, TopologyDemand, TopologyStrictness, place, preempt,
 };
 
@@ -26,7 +26,7 @@ pub enum Answer {
     /// For a gang that uses only free capacity.
     Placed(Result<GangPlacement, Infeasible>),
     /// For a gang that can preempt.
-    Preempted(Result<PreemptionAnswer, Infeasible>),
+    Preempted(Result<PreemptionPlan, Infeasible>),
 }
 
 impl Question {

@@ -2,7 +2,7 @@
 
 use lockstep_bench::{arms::ARMS, instance::Instance, ratio::ratio_greedy};
 use lockstep_engine::{
-    PreemptionAnswer, PreemptionOptions, VictimOrder, preempt, preempt_kep_in_order,
+    PreemptionOptions, PreemptionPlan, VictimOrder, preempt, preempt_kep_in_order,
 };
 use serde::Deserialize;
 
@@ -51,7 +51,7 @@ fn two_shapes() -> (Vec<Instance>, Vec<Known>) {
     )
 }
 
-fn answer(instance: &Instance, options: &PreemptionOptions) -> PreemptionAnswer {
+fn answer(instance: &Instance, options: &PreemptionOptions) -> PreemptionPlan {
     let (units, _) = instance.units();
     preempt(&instance.cluster(), &units, &instance.demand(), options)
         .expect("every instance can be answered")

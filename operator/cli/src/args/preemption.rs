@@ -61,11 +61,11 @@ impl PreemptionArgs {
 
 /// Applies a flag. Returns true if its value differs.
 fn set<T: PartialEq>(now: &mut T, flag: Option<impl Into<T>>) -> bool {
-    let Some(wanted) = flag.map(Into::into) else {
+    let Some(desired) = flag.map(Into::into) else {
         return false;
     };
-    let differs = *now != wanted;
-    *now = wanted;
+    let differs = *now != desired;
+    *now = desired;
     differs
 }
 

@@ -64,20 +64,20 @@ impl ClusterReader {
     }
 
     /// Awaits a request. Errors become a problem that names the kind.
-    pub(super) async fn ask<T>(
+    pub(super) async fn send<T>(
         &self,
         request: impl Future<Output = kube::Result<T>>,
         kind: &str,
     ) -> Result<T, Problem> {
         let server = self.server.as_str();
-        let answer = match self.deadline {
+        let response = match self.deadline {
             Some(after) => tokio::time::timeout(after, request).await.map_err(|_| {
                 let server = server.to_owned();
-                Problem::NoAnswer { server, after }
+                Problem::NoResponse { server, after }
             })?,
             None => request.await,
         };
-        answer.map_err(|error| RequestContext { server, kind }.problem(&error))
+        response.map_err(|error| RequestContext { server, kind }.problem(&error))
     }
 
     /// Lists all objects of a kind, sorted by namespace and name.
@@ -93,7 +93,7 @@ impl ClusterReader {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
         loop {
             let page = self
-                .ask(api.list(&params), kind.trim_end_matches('.'))
+                .send(api.list(&params), kind.trim_end_matches('.'))
                 .await?;
             all.extend(page.items);
             params = match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -192,23 +192,23 @@ pub fn with_flags(
         None => return Err(KubeconfigError::CurrentContextNotSet),
     };
     let cluster = connection.cluster.as_ref().unwrap_or(&context.cluster);
-    let known = file.clusters.iter().find(|c| c.name == *cluster);
-    let mut known = match known.and_then(|c| c.cluster.clone()) {
-        Some(known) => known,
+    let named = file.clusters.iter().find(|c| c.name == *cluster);
+    let mut entry = match named.and_then(|c| c.cluster.clone()) {
+        Some(entry) => entry,
         None if connection.server.is_some() && cluster.is_empty() => Cluster::default(),
         None => return Err(KubeconfigError::LoadClusterOfContext(cluster.clone())),
     };
     if let Some(server) = &connection.server {
-        known.server = Some(server.clone());
+        entry.server = Some(server.clone());
     }
     if let Some(authority) = &connection.certificate_authority {
-        known.certificate_authority = Some(authority.display().to_string());
-        known.certificate_authority_data = None;
+        entry.certificate_authority = Some(authority.display().to_string());
+        entry.certificate_authority_data = None;
     }
     if connection.insecure_skip_tls_verify {
-        known.insecure_skip_tls_verify = Some(true);
-        known.certificate_authority = None;
-        known.certificate_authority_data = None;
+        entry.insecure_skip_tls_verify = Some(true);
+        entry.certificate_authority = None;
+        entry.certificate_authority_data = None;
     }
     let name = connection.user.as_ref().or(context.user.as_ref());
     let mut user = file
@@ -230,7 +230,7 @@ pub fn with_flags(
     }];
     file.clusters = vec![NamedCluster {
         name: named.clone(),
-        cluster: Some(known),
+        cluster: Some(entry),
         ..NamedCluster::default()
     }];
     file.auth_infos = vec![NamedAuthInfo {

@@ -84,7 +84,7 @@ impl ClusterReader {
         agent_namespace: Option<&str>,
     ) -> Result<InstallFacts, Problem> {
         let versions = self.versions().await?;
-        let groups = self.ask(self.client.list_api_groups(), "apis").await?;
+        let groups = self.send(self.client.list_api_groups(), "apis").await?;
         let native = self.native(&groups, namespace).await?;
         let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let managers = permitted(self.managers().await)?;
@@ -196,8 +196,8 @@ impl ClusterReader {
                 continue;
             }
             let version = format!("{group}/v1alpha1");
-            let answer = self.client.list_api_group_resources(&version);
-            if let Some(list) = absent(self.ask(answer, group).await)? {
+            let request = self.client.list_api_group_resources(&version);
+            if let Some(list) = absent(self.send(request, group).await)? {
                 let plurals = list.resources.iter().filter(|r| !r.name.contains('/'));
                 served.extend(plurals.map(|r| format!("{}.{group}", r.name)));
             }
@@ -214,8 +214,8 @@ impl ClusterReader {
         let upstream = groups.groups.iter().filter(|g| g.name == NATIVE_GROUP);
         let mut versions = Vec::new();
         for version in upstream.flat_map(|g| &g.versions) {
-            let answer = self.client.list_api_group_resources(&version.group_version);
-            let list = absent(self.ask(answer, NATIVE_GROUP).await)?;
+            let request = self.client.list_api_group_resources(&version.group_version);
+            let list = absent(self.send(request, NATIVE_GROUP).await)?;
             let mut resources = list.iter().flat_map(|l| &l.resources);
             if resources.any(|r| r.name == NATIVE_POD_GROUPS) {
                 versions.push(version.version.clone());
@@ -230,8 +230,8 @@ impl ClusterReader {
                 ..PostParams::default()
             };
             // Any refusal leaves it unknown: quotas and policies may refuse the pod.
-            let answer = self.ask(pods.create(&dry, &probe()), "pods").await;
-            answer.map_or(PodField::Unknown, |pod| PodField::read(&pod))
+            let response = self.send(pods.create(&dry, &probe()), "pods").await;
+            response.map_or(PodField::Unknown, |pod| PodField::read(&pod))
         };
         Ok(NativeSupport {
             versions,
@@ -246,7 +246,7 @@ impl ClusterReader {
 
     async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {
         let api: Api<Lease> = self.scoped(Some(namespace));
-        let lease = self.ask(api.get_opt(LEASE), "leases").await?;
+        let lease = self.send(api.get_opt(LEASE), "leases").await?;
         let spec = lease.and_then(|l| l.spec);
         Ok(spec.map(|spec| LeaseFacts {
             holder: spec.holder_identity.unwrap_or_default(),
@@ -312,9 +312,9 @@ impl ClusterReader {
             ..SubjectAccessReview::default()
         };
         let params = PostParams::default();
-        let answer = api.create(&params, &review);
-        let answer = permitted(self.ask(answer, "subjectaccessreviews").await)?;
-        Ok(answer.map(|a| a.status.is_some_and(|s| s.allowed)))
+        let request = api.create(&params, &review);
+        let response = permitted(self.send(request, "subjectaccessreviews").await)?;
+        Ok(response.map(|a| a.status.is_some_and(|s| s.allowed)))
     }
 
     async fn nodes(&self) -> Result<Vec<NodeFacts>, Problem> {
@@ -355,10 +355,10 @@ impl ClusterReader {
                 ..SelfSubjectAccessReview::default()
             };
             let params = PostParams::default();
-            let answer = api.create(&params, &review);
-            let answer = self.ask(answer, "selfsubjectaccessreviews").await;
-            if let Some(answer) = permitted(answer)? {
-                let allowed = answer.status.is_some_and(|s| s.allowed);
+            let request = api.create(&params, &review);
+            let response = self.send(request, "selfsubjectaccessreviews").await;
+            if let Some(response) = permitted(response)? {
+                let allowed = response.status.is_some_and(|s| s.allowed);
                 rights.push(RightFacts { verbs, allowed });
             }
         }
@@ -370,7 +370,7 @@ impl ClusterReader {
             return Ok(KueueFacts::Absent);
         }
         let api: Api<ConfigMap> = self.scoped(Some(KUEUE.0));
-        let map = permitted(self.ask(api.get_opt(KUEUE.1), "configmaps").await)?.flatten();
+        let map = permitted(self.send(api.get_opt(KUEUE.1), "configmaps").await)?.flatten();
         let Some(data) = map.and_then(|m| m.data) else {
             return Ok(KueueFacts::Unseen);
         };
@@ -391,8 +391,8 @@ fn called_alike(groups: &BTreeSet<String>, native: &[String]) -> BTreeSet<String
 }
 
 /// Maps a forbidden or missing object to `None`.
-fn absent<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
-    match answer {
+fn absent<T>(response: Result<T, Problem>) -> Result<Option<T>, Problem> {
+    match response {
         Err(Problem::NotInstalled { .. }) => Ok(None),
         other => permitted(other),
     }

@@ -53,8 +53,10 @@ fn account_name(namespace: &str, account: Option<&str>) -> String {
 
 impl ClusterReader {
     pub async fn versions(&self) -> Result<VersionReport, Problem> {
-        let kubernetes = self.ask(self.client.apiserver_version(), "version").await?;
-        let groups = self.ask(self.client.list_api_groups(), "apis").await?;
+        let kubernetes = self
+            .send(self.client.apiserver_version(), "version")
+            .await?;
+        let groups = self.send(self.client.list_api_groups(), "apis").await?;
         let served = groups
             .groups
             .iter()
@@ -115,7 +117,7 @@ impl ClusterReader {
             return Ok(None);
         };
         let api: Api<ConfigMap> = self.scoped(Some(&manager.namespace));
-        let map = permitted(self.ask(api.get_opt(&source.name), "configmaps").await)?;
+        let map = permitted(self.send(api.get_opt(&source.name), "configmaps").await)?;
         let text = match map {
             // The ConfigMap is optional and absent: the defaults apply.
             Some(None) if source.optional == Some(true) => Some(String::new()),

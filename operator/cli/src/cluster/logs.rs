@@ -40,8 +40,9 @@ impl ClusterReader {
                     streams.push(lines.map(move |line| (number, line)).boxed());
                 }
                 Err(
-                    problem
-                    @ (Problem::Gone { .. } | Problem::LogGone { .. } | Problem::Refused(_)),
+                    problem @ (Problem::Deleted { .. }
+                    | Problem::LogDeleted { .. }
+                    | Problem::Refused(_)),
                 ) => {
                     unopened.push(problem);
                 }
@@ -68,14 +69,14 @@ impl ClusterReader {
             tail_lines: how_much.tail,
             ..LogParams::default()
         };
-        let log = self.ask(pods.log_stream(&source.pod, &params), "pods/log");
+        let log = self.send(pods.log_stream(&source.pod, &params), "pods/log");
         log.await
             .map_err(|problem| match (problem, &source.failure) {
-                (Problem::NotInstalled { .. }, _) => Problem::Gone {
+                (Problem::NotInstalled { .. }, _) => Problem::Deleted {
                     name: source.pod.clone(),
                 },
                 (Problem::Refused(why), Some(failure)) if why.starts_with(NO_CONTAINER) => {
-                    Problem::LogGone {
+                    Problem::LogDeleted {
                         pod: source.pod.clone(),
                         failure: failure.clone(),
                     }

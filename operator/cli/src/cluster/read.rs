@@ -116,7 +116,7 @@ impl ClusterReader {
     async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<Happened>, Problem> {
         let api: Api<core::Event> = Api::namespaced(self.client.clone(), namespace);
         let about = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let events = self.ask(api.list(&about), "events").await?;
+        let events = self.send(api.list(&about), "events").await?;
         Ok(events
             .items
             .into_iter()

@@ -47,12 +47,12 @@ impl ClusterReader {
     pub async fn workload(&self, namespace: &str, name: &str) -> Result<TrainingWorkload, Problem> {
         let api: Api<TrainingWorkload> = self.scoped(Some(namespace));
         let kind = TrainingWorkload::plural(&());
-        let found = self.ask(api.get_opt(name), &kind).await?;
-        if let Some(found) = found {
-            return Ok(found);
+        let response = self.send(api.get_opt(name), &kind).await?;
+        if let Some(response) = response {
+            return Ok(response);
         }
         // A 404 for an object leaves open whether its kind exists. A list shows that.
-        self.ask(api.list_metadata(&ListParams::default().limit(1)), &kind)
+        self.send(api.list_metadata(&ListParams::default().limit(1)), &kind)
             .await?;
         Err(Problem::NotFound {
             kind: TrainingWorkload::kind(&()).into_owned(),
@@ -80,8 +80,8 @@ impl ClusterReader {
         } else {
             Api::namespaced_with(self.client.clone(), namespace, &resource)
         };
-        let found = self.ask(api.get_opt(name), &resource.plural).await?;
-        Ok(found.and_then(|runtime| serde_json::to_value(runtime).ok()))
+        let response = self.send(api.get_opt(name), &resource.plural).await?;
+        Ok(response.and_then(|runtime| serde_json::to_value(runtime).ok()))
     }
 
     /// Namespace and name of the workloads with these labels.
@@ -93,8 +93,8 @@ impl ClusterReader {
         let params = ListParams::default().labels(labels);
         let api: Api<TrainingWorkload> = self.scoped(namespace);
         let kind = TrainingWorkload::plural(&());
-        let found = self.ask(api.list_metadata(&params), &kind).await?;
-        let metadata = found.items.into_iter().map(|o| o.metadata);
+        let response = self.send(api.list_metadata(&params), &kind).await?;
+        let metadata = response.items.into_iter().map(|o| o.metadata);
         let names = metadata.filter_map(|m| Some((m.namespace?, m.name?)));
         Ok(names.collect())
     }
@@ -177,8 +177,8 @@ impl ClusterReader {
 }
 
 /// Maps a forbidden answer to `None`; other problems stay.
-pub(super) fn permitted<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
-    match answer {
+pub(super) fn permitted<T>(response: Result<T, Problem>) -> Result<Option<T>, Problem> {
+    match response {
         Err(Problem::NotAllowed { .. }) => Ok(None),
         other => other.map(Some),
     }

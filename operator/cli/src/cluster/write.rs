@@ -31,12 +31,12 @@ impl ClusterReader {
         };
         let patch = Patch::Merge(&change.patch);
         let written = api.patch_metadata(&name, &params, &patch);
-        self.ask(written, "trainingworkloads")
+        self.send(written, "trainingworkloads")
             .await
             .map(|_| ())
             .map_err(|problem| match problem {
                 Problem::Conflict(_) => Problem::Changed { name },
-                Problem::NotInstalled { .. } => Problem::Gone { name },
+                Problem::NotInstalled { .. } => Problem::Deleted { name },
                 other => other,
             })
     }
@@ -59,7 +59,7 @@ impl ClusterReader {
         let name = workload.name_any();
         let applied = api.patch(&name, &params, &patch);
         let mut unchecked = Vec::new();
-        match self.ask(applied, "trainingworkloads").await {
+        match self.send(applied, "trainingworkloads").await {
             Ok(_) => {}
             Err(Problem::NotAllowed { message }) => {
                 unchecked.push(format!(
@@ -76,7 +76,7 @@ impl ClusterReader {
         for group in &workload.spec.groups {
             let pod = pod_of(group, workload.spec.priority_class_name.as_deref());
             let refused = |message: String| format!("pods of group {}: {message}", group.name);
-            match self.ask(pods.create(&params, &pod), "pods").await {
+            match self.send(pods.create(&params, &pod), "pods").await {
                 Ok(_) => {}
                 Err(Problem::NotAllowed { message }) => unchecked.push(refused(message)),
                 Err(Problem::Refused(message)) => return Err(Problem::Refused(refused(message))),

@@ -23,8 +23,8 @@ const NO_SPACE: u8 = 2;
 const HOOK: &str = "kubectl_complete-lockstep";
 const HOOK_SCRIPT: &str = "#!/bin/sh\n# kubectl runs this program to complete `kubectl lockstep`.\nexec kubectl-lockstep __complete \"$@\"\n";
 
-pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
-    if let Some(folder) = &wanted.kubectl {
+pub fn completion(args: &CompletionArgs) -> Result<Outcome> {
+    if let Some(folder) = &args.kubectl {
         let path = folder.join(HOOK);
         let file = || path.display().to_string();
         std::fs::write(&path, HOOK_SCRIPT).with_context(file)?;
@@ -38,7 +38,7 @@ pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
             "{}: kubectl runs this program if its folder is in PATH",
             file()
         );
-    } else if let Some(shell) = wanted.shell {
+    } else if let Some(shell) = args.shell {
         let mut script = Vec::new();
         let mut command = Args::command();
         clap_complete::generate(shell, &mut command, "kubectl-lockstep", &mut script);
@@ -167,14 +167,14 @@ fn candidates(live: Live, typed: &Typed) -> Vec<String> {
     let Ok(runtime) = runtime else {
         return Vec::new();
     };
-    let asked = async { tokio::time::timeout(PATIENCE, ask(live, typed)).await };
-    match runtime.block_on(asked) {
+    let fetching = async { tokio::time::timeout(PATIENCE, fetch(live, typed)).await };
+    match runtime.block_on(fetching) {
         Ok(Ok(names)) => names,
         _ => Vec::new(),
     }
 }
 
-async fn ask(live: Live, typed: &Typed) -> Result<Vec<String>> {
+async fn fetch(live: Live, typed: &Typed) -> Result<Vec<String>> {
     let cluster = ClusterReader::connect(&typed.connection).await?;
     let namespace = typed.namespace.as_deref().unwrap_or(cluster.namespace());
     let name = typed.name.as_deref();
@@ -205,7 +205,7 @@ async fn spec(
     Ok(cluster.workload(namespace, name).await?.spec)
 }
 
-pub fn asks_for_completion(words: &[OsString]) -> Option<&[OsString]> {
+pub fn is_completion_request(words: &[OsString]) -> Option<&[OsString]> {
     let (first, rest) = words.split_first()?;
     (first == OsStr::new("__complete")).then_some(rest)
 }

@@ -15,7 +15,7 @@ use crate::convert::check;
 use crate::file::Manifest;
 use crate::outcome::Outcome;
 use crate::published::published;
-use crate::whatif::{Answer, Verdict, what_if};
+use crate::whatif::{Verdict, WhatIfReport, what_if};
 use crate::{file, record};
 
 const DEFAULT_NAMESPACE: &str = "default";
@@ -28,14 +28,14 @@ pub async fn whatif(
     args: &WhatifArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
-    let answer = ask(connection, args, clock()).await?;
-    if let Some(namespace) = &answer.only_namespace {
+    let report = evaluate(connection, args, clock()).await?;
+    if let Some(namespace) = &report.only_namespace {
         eprintln!(
             "warning: only namespace {namespace} is included; capacity of pods in other namespaces counts as free"
         );
     }
-    show(&answer, args.output.format, clock)?;
-    let mut gangs = answer.gangs.iter();
+    show(&report, args.output.format, clock)?;
+    let mut gangs = report.gangs.iter();
     Ok(if gangs.any(|gang| gang.verdict == Verdict::DoesNotFit) {
         Outcome::DoesNotFit
     } else {
@@ -63,7 +63,11 @@ pub async fn snapshot(
     Ok(Outcome::Done)
 }
 
-async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> Result<Answer> {
+async fn evaluate(
+    connection: &Connection,
+    args: &WhatifArgs,
+    now: DateTime<Utc>,
+) -> Result<WhatIfReport> {
     let manifest = &args.filename;
     let Manifest { workload, written } = &mut file::read_workload(manifest)?;
     let named = || format!("manifest {}", manifest.display());
@@ -101,8 +105,8 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
         }
         None => Err("forbidden or not found".to_owned()),
     };
-    let found = match read {
-        Ok(found) => found,
+    let configured = match read {
+        Ok(configured) => configured,
         Err(why) => {
             eprintln!(
                 "warning: cannot read the manager's configuration: {why}; using the defaults and the flags"
@@ -112,12 +116,12 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
             return Ok(rules);
         }
     };
-    if !found.evicts {
+    if !configured.evicts {
         eprintln!(
             "warning: preemption is disabled (scheduler.preemption.enabled is false): a gang that needs victims stays queued"
         );
     }
-    let mut rules = found.rules;
+    let mut rules = configured.rules;
     let differ = args.rules.change(&mut rules);
     if !differ.is_empty() {
         eprintln!(

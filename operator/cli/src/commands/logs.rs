@@ -6,13 +6,13 @@ use futures_util::StreamExt;
 use super::show::{left_out, write};
 use crate::args::LogsArgs;
 use crate::cluster::{ClusterReader, HowMuch};
-use crate::logs::{AttemptLog, LogSource, NoLog, Wanted, WithPods, sources_of_each};
+use crate::logs::{AttemptLog, LogSelection, LogSource, NoLog, WithPods, sources_of_each};
 use crate::outcome::Outcome;
 use crate::problem::root;
 
 pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
     let workloads = chosen(cluster, args).await?;
-    let wanted = Wanted {
+    let selection = LogSelection {
         group: args.group.clone(),
         rank: args.rank,
         failed: args.failed,
@@ -20,7 +20,7 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
         container: args.container.clone(),
         previous: args.previous,
     };
-    let (sources, mut missing) = sources_of_each(&workloads, &wanted, args.scope.all_namespaces);
+    let (sources, mut missing) = sources_of_each(&workloads, &selection, args.scope.all_namespaces);
     if sources.is_empty() && missing.len() == 1 {
         return Err(missing.remove(0).into());
     }

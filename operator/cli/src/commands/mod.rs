@@ -4,22 +4,22 @@ mod complete;
 mod convert;
 mod engine;
 mod logs;
-mod look;
+mod read;
 mod show;
 mod write;
 
 use anyhow::{Context, Result};
 
 use crate::args::{Args, Command};
-use crate::change::Wish;
+use crate::change::FieldEdit;
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
-pub use complete::{asks_for_completion, complete};
+pub use complete::{complete, is_completion_request};
 pub use show::WallClock;
 
 pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
-    if let Command::Completion(wanted) = &args.command {
-        return complete::completion(wanted);
+    if let Command::Completion(command) = &args.command {
+        return complete::completion(command);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -31,26 +31,32 @@ pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
 async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
     match &args.command {
         // Files and snapshots need no cluster.
-        Command::Convert(wanted) => return convert::convert(&args.connection, wanted).await,
-        Command::Whatif(asked) => {
-            return engine::whatif(&args.connection, asked, clock).await;
+        Command::Convert(command) => return convert::convert(&args.connection, command).await,
+        Command::Whatif(command) => {
+            return engine::whatif(&args.connection, command, clock).await;
         }
-        Command::Version(asked) => return look::version(&args.connection, asked, clock).await,
+        Command::Version(command) => return read::version(&args.connection, command, clock).await,
         _ => {}
     }
     let cluster = ClusterReader::connect(&args.connection).await?;
     match &args.command {
-        Command::Status(args) => look::status(&cluster, args, clock).await,
-        Command::Queue(args) => look::queue(&cluster, args, clock).await,
-        Command::Explain(args) => look::explain(&cluster, args, clock).await,
-        Command::Restart(args) => write::grant(&cluster, args, Wish::Restart, clock()).await,
-        Command::Suspend(args) => write::grant(&cluster, args, Wish::Suspend, clock()).await,
-        Command::Resume(args) => write::grant(&cluster, args, Wish::Resume, clock()).await,
+        Command::Status(args) => read::status(&cluster, args, clock).await,
+        Command::Queue(args) => read::queue(&cluster, args, clock).await,
+        Command::Explain(args) => read::explain(&cluster, args, clock).await,
+        Command::Restart(args) => {
+            write::apply_edit(&cluster, args, FieldEdit::Restart, clock()).await
+        }
+        Command::Suspend(args) => {
+            write::apply_edit(&cluster, args, FieldEdit::Suspend, clock()).await
+        }
+        Command::Resume(args) => {
+            write::apply_edit(&cluster, args, FieldEdit::Resume, clock()).await
+        }
         Command::Checkpoint(args) => write::checkpoint(&cluster, args, clock).await,
         Command::Logs(args) => logs::logs(&cluster, args).await,
-        Command::Top(args) => look::top(&cluster, args, clock).await,
-        Command::Agents(args) => look::agents(&cluster, args, clock).await,
-        Command::Doctor(args) => look::doctor(&cluster, args, clock).await,
+        Command::Top(args) => read::top(&cluster, args, clock).await,
+        Command::Agents(args) => read::agents(&cluster, args, clock).await,
+        Command::Doctor(args) => read::doctor(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Handled before the connection.
         Command::Whatif(_) | Command::Version(_) | Command::Completion(_) | Command::Convert(_) => {

@@ -6,18 +6,18 @@ use chrono::{DateTime, Utc};
 
 use crate::args::Format;
 use crate::cluster::{Changes, ClusterReader};
-use crate::view::{Look, View, render};
+use crate::view::{RenderOptions, View, render};
 
 pub type WallClock = fn() -> DateTime<Utc>;
 
 /// Escape sequence: clear the screen, move to the first line.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-pub fn look(clock: WallClock) -> Look {
-    Look {
+pub fn render_options(clock: WallClock) -> RenderOptions {
+    RenderOptions {
         color: AutoStream::choice(&std::io::stdout()) != ColorChoice::Never,
         width: terminal_width(),
-        ..Look::plain(clock())
+        ..RenderOptions::plain(clock())
     }
 }
 
@@ -44,7 +44,7 @@ pub fn write(text: &str) -> Result<bool> {
 }
 
 pub fn show(view: &impl View, format: Format, clock: WallClock) -> Result<()> {
-    write(&render(view, format, &look(clock))?)?;
+    write(&render(view, format, &render_options(clock))?)?;
     Ok(())
 }
 
@@ -64,7 +64,7 @@ pub async fn watch<V: View>(
         // Without ages, which change constantly.
         let content = serde_json::to_string(&view)?;
         if terminal || last.as_ref() != Some(&content) {
-            let text = render(&view, format, &look(clock))?;
+            let text = render(&view, format, &render_options(clock))?;
             let before = match (terminal, &last) {
                 (true, _) => CLEAR,
                 (false, Some(_)) => "\n",

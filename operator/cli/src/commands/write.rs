@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use super::show::{WallClock, write};
 use crate::args::{CheckpointArgs, DryRunArg, WriteArgs};
-use crate::change::{FieldChange, Wish, change};
+use crate::change::{FieldChange, FieldEdit, change};
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
@@ -20,19 +20,19 @@ pub async fn checkpoint(
     clock: WallClock,
 ) -> Result<Outcome> {
     let at = args.at.unwrap_or_else(clock);
-    grant(cluster, &args.write, Wish::Checkpoint(at), clock()).await
+    apply_edit(cluster, &args.write, FieldEdit::Checkpoint(at), clock()).await
 }
 
-pub async fn grant(
+pub async fn apply_edit(
     cluster: &ClusterReader,
     args: &WriteArgs,
-    wish: Wish,
+    edit: FieldEdit,
     now: DateTime<Utc>,
 ) -> Result<Outcome> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
     let name = format!("trainingworkload {namespace}/{}", args.name);
-    let Some(change) = written(cluster, namespace, args, wish, now).await? else {
-        write(&format!("{name}: no change, {}\n", wish.unchanged()))?;
+    let Some(change) = write_with_retries(cluster, namespace, args, edit, now).await? else {
+        write(&format!("{name}: no change, {}\n", edit.unchanged()))?;
         return Ok(Outcome::Done);
     };
     let how = match args.dry_run {
@@ -54,17 +54,17 @@ pub async fn grant(
 /// Writes the field and returns the change; `None` if the field has the value. The manager may
 /// write the status at any time: then the workload is read again, and the write is repeated unless
 /// someone else changed the field or created the workload anew.
-async fn written(
+async fn write_with_retries(
     cluster: &ClusterReader,
     namespace: &str,
     args: &WriteArgs,
-    wish: Wish,
+    edit: FieldEdit,
     now: DateTime<Utc>,
 ) -> Result<Option<FieldChange>> {
     let mut read = None;
     for _ in 0..TRIES {
         let workload = cluster.workload(namespace, &args.name).await?;
-        let Some(change) = change(&workload, wish, now)? else {
+        let Some(change) = change(&workload, edit, now)? else {
             return Ok(None);
         };
         let now_read = (workload.metadata.uid.clone(), change.from.clone());
@@ -77,7 +77,7 @@ async fn written(
         let dry_run = args.dry_run == DryRunArg::Server;
         match cluster.write(&workload, &change, dry_run).await {
             Err(Problem::Changed { .. }) => {}
-            answer => return Ok(answer.map(|()| Some(change))?),
+            result => return Ok(result.map(|()| Some(change))?),
         }
     }
     Err(Problem::Changed {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-use super::field::{Entry, Fate, FieldsAt, Path, PathStep, look_up};
+use super::field::{Entry, Fate, FieldsAt, Path, PathStep, find_entry};
 
 /// A comment about a field that has no equal in the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,7 +247,7 @@ impl Draft {
     fn visit(&mut self, path: &Path, value: &Value, table: &[FieldsAt]) -> Result<()> {
         let entry = match (path == &Path::default(), value) {
             (true, _) => Entry::Inner,
-            (false, _) => look_up(table, path),
+            (false, _) => find_entry(table, path),
         };
         // An empty list or object enables a plugin or a policy.
         let enables = (value.is_array() || value.is_object())
@@ -363,26 +363,26 @@ pub fn child<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 
 /// An integer below an object; `shown` is the path of the object.
 pub fn int(object: &Value, shown: &str, path: &str) -> Result<Option<i64>> {
-    let Some(found) = child(object, path) else {
+    let Some(value) = child(object, path) else {
         return Ok(None);
     };
-    let Some(number) = found.as_i64() else {
-        if found.as_str().is_some_and(|text| text.contains('$')) {
+    let Some(number) = value.as_i64() else {
+        if value.as_str().is_some_and(|text| text.contains('$')) {
             bail!(
-                "{shown}.{path}: {found} is a variable of a shell; run envsubst on the file first"
+                "{shown}.{path}: {value} is a variable of a shell; run envsubst on the file first"
             );
         }
-        bail!("{shown}.{path}: {found} is not a whole number");
+        bail!("{shown}.{path}: {value} is not a whole number");
     };
     Ok(Some(number))
 }
 
 /// The elements of a list below an object, each with its path.
 pub fn list<'v>(object: &'v Value, shown: &str, path: &str) -> Result<Vec<(String, &'v Value)>> {
-    let Some(found) = child(object, path) else {
+    let Some(value) = child(object, path) else {
         return Ok(Vec::new());
     };
-    let Some(items) = found.as_array() else {
+    let Some(items) = value.as_array() else {
         bail!("{shown}.{path}: not a list");
     };
     let named = items
@@ -394,6 +394,6 @@ pub fn list<'v>(object: &'v Value, shown: &str, path: &str) -> Result<Vec<(Strin
 
 /// Text below an object; other values count as absent.
 pub fn text<'v>(object: &'v Value, path: &str) -> Option<&'v str> {
-    let found = child(object, path).and_then(Value::as_str);
-    found.filter(|text| !text.is_empty())
+    let text = child(object, path).and_then(Value::as_str);
+    text.filter(|text| !text.is_empty())
 }

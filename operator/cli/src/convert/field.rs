@@ -118,7 +118,7 @@ pub enum Entry {
     Unknown,
 }
 
-pub fn look_up(table: &[FieldsAt], path: &Path) -> Entry {
+pub fn find_entry(table: &[FieldsAt], path: &Path) -> Entry {
     let mut inner = false;
     for part in table {
         for field in part.fields {
@@ -149,19 +149,19 @@ enum Match {
 
 fn compare(pattern: &str, path: &[PathStep]) -> Match {
     let pattern = pattern.replace("[]", ".[]");
-    let mut wanted = pattern.split('.');
+    let mut expected = pattern.split('.');
     for step in path {
-        let fits = match (wanted.next(), step) {
+        let fits = match (expected.next(), step) {
             (Some("**"), _) => return Match::Exact,
             (Some("[]"), PathStep::Index(_)) | (Some("*"), PathStep::Key(_)) => true,
-            (Some(wanted), PathStep::Key(key)) => wanted == key,
+            (Some(expected), PathStep::Key(key)) => expected == key,
             _ => false,
         };
         if !fits {
             return Match::No;
         }
     }
-    match wanted.next() {
+    match expected.next() {
         None => Match::Exact,
         Some(_) => Match::Prefix,
     }
@@ -184,7 +184,7 @@ mod tests {
             Ok(index) => PathStep::Index(index),
             Err(_) => PathStep::Key((*s).to_owned()),
         };
-        look_up(TABLE, &Path(steps.iter().map(step).collect()))
+        find_entry(TABLE, &Path(steps.iter().map(step).collect()))
     }
 
     #[test]

@@ -179,8 +179,8 @@ pub fn add_roles(draft: &mut Draft, roles: &Roles) -> Result<()> {
     let Some(specs) = specs.filter(|s| !s.is_empty()) else {
         bail!("{base}: missing");
     };
-    let known = |key: &str| roles.names.iter().any(|n| n.eq_ignore_ascii_case(key));
-    if let Some(unknown) = specs.keys().find(|key| !known(key)) {
+    let is_role = |key: &str| roles.names.iter().any(|n| n.eq_ignore_ascii_case(key));
+    if let Some(unknown) = specs.keys().find(|key| !is_role(key)) {
         bail!(
             "{base}.{unknown}: unknown role. The roles are {}",
             roles.names.join(", ")

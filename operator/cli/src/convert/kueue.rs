@@ -63,8 +63,8 @@ fn take(object: &mut Value) -> BTreeMap<String, String> {
 }
 
 fn convert_job(draft: &mut Draft) {
-    let found = take(&mut draft.workload);
-    for (name, value) in &found {
+    let labels = take(&mut draft.workload);
+    for (name, value) in &labels {
         let path = format!("metadata[{PREFIX}{name}]: {value}");
         let number = value.parse::<i64>().ok();
         match (name.as_str(), number) {
@@ -102,15 +102,17 @@ fn resume(draft: &mut Draft) {
 }
 
 fn convert_template(draft: &mut Draft, n: usize) -> Result<Option<Podset>> {
-    let found = take(&mut draft.groups_mut()?[n]["template"]);
+    let labels = take(&mut draft.groups_mut()?[n]["template"]);
     let mut podset = Podset {
         group: n,
         key: None,
         slice: None,
-        joined: found.contains_key("podset-group-name"),
+        joined: labels.contains_key("podset-group-name"),
     };
-    let slice_size = found.get("podset-slice-size").map(|size| size.parse().ok());
-    for (name, value) in &found {
+    let slice_size = labels
+        .get("podset-slice-size")
+        .map(|size| size.parse().ok());
+    for (name, value) in &labels {
         match name.as_str() {
             "podset-required-topology" => podset.key = Some((value.clone(), "Required")),
             "podset-preferred-topology" => podset.key = Some((value.clone(), "Preferred")),

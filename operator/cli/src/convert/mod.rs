@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use self::draft::Draft;
 pub use self::draft::Note;
-pub use self::field::{Entry, FieldsAt, Path, PathStep, look_up};
+pub use self::field::{Entry, FieldsAt, Path, PathStep, find_entry};
 pub use self::schema::check;
 
 /// A kind of another project.

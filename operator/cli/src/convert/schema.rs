@@ -29,18 +29,20 @@ pub fn check(object: &Value) -> Result<(TrainingWorkload, Vec<Path>)> {
     let refused = "the workload would be refused";
     let workload: TrainingWorkload = serde_path_to_error::deserialize(object).context(refused)?;
     let complete = serde_json::to_value(&workload)?;
-    let mut found = Findings::default();
+    let mut findings = Findings::default();
     SCHEMA.with(|schema| {
         let spec = Path::default().then(PathStep::Key("spec".to_owned()));
-        found.visit(&schema["properties"]["spec"], &object["spec"], &spec);
+        findings.visit(&schema["properties"]["spec"], &object["spec"], &spec);
     });
     if let Err(errors) = RULES.with(|rules| validate_compiled(rules, &complete, None)) {
-        found.errors.extend(errors.iter().map(ToString::to_string));
+        findings
+            .errors
+            .extend(errors.iter().map(ToString::to_string));
     }
-    if !found.errors.is_empty() {
-        bail!("{refused}: {}", found.errors.join("; "));
+    if !findings.errors.is_empty() {
+        bail!("{refused}: {}", findings.errors.join("; "));
     }
-    Ok((workload, found.unknown))
+    Ok((workload, findings.unknown))
 }
 
 #[derive(Default)]
@@ -119,10 +121,10 @@ impl Findings {
             }
             None => item.to_string(),
         };
-        let mut seen = BTreeSet::new();
+        let mut keys_so_far = BTreeSet::new();
         for item in items {
             let key = key(item);
-            if !seen.insert(key.clone()) {
+            if !keys_so_far.insert(key.clone()) {
                 self.errors.push(format!("{path}: {key} occurs twice"));
             }
         }

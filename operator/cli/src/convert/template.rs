@@ -353,8 +353,8 @@ pub fn training_container(template: &mut Value) -> Option<&mut Value> {
 /// Adds variables to a container. Variables of the manifest keep their values.
 pub fn add_variables(container: &mut Value, variables: &[(&str, String)]) {
     for (name, value) in variables {
-        let known = container["env"].as_array();
-        if !known.is_some_and(|env| env.iter().any(|v| v["name"] == **name)) {
+        let existing = container["env"].as_array();
+        if !existing.is_some_and(|env| env.iter().any(|v| v["name"] == **name)) {
             append(container, "env", json!({"name": name, "value": value}));
         }
     }

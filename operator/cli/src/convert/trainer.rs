@@ -272,12 +272,12 @@ fn patch(replicated: &mut Value, job: &Value, policy: &Value, nodes: i64) -> Res
         }
     }
     let containers = pod["spec"]["containers"].as_array_mut();
-    let found = containers
+    let target = containers
         .into_iter()
         .flatten()
         .find(|c| name_of(c) == container);
-    if let Some(found) = found {
-        patch_container(found, source);
+    if let Some(target) = target {
+        patch_container(target, source);
     }
     Ok(())
 }
@@ -323,7 +323,7 @@ fn merge(into: &mut Value, patch: &Value) {
         {
             for item in patch {
                 match into.iter_mut().find(|i| i["name"] == item["name"]) {
-                    Some(known) => merge(known, item),
+                    Some(existing) => merge(existing, item),
                     None => into.push(item.clone()),
                 }
             }

@@ -155,7 +155,8 @@ fn gang(group: &PodGroup) -> GangStory {
     let status = group.status.clone().unwrap_or_default();
     let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
     let preempted = find(&status.conditions, types::DISRUPTION_TARGET);
-    let told = |c: &&Condition| c.status == ConditionStatus::True || c.reason == reasons::PREEMPTED;
+    let is_relevant =
+        |c: &&Condition| c.status == ConditionStatus::True || c.reason == reasons::PREEMPTED;
     GangStory {
         gang: group.spec.gang_key.clone(),
         pod_group: group.metadata.name.clone().unwrap_or_default(),
@@ -165,7 +166,7 @@ fn gang(group: &PodGroup) -> GangStory {
         members: status.placement.as_ref().map_or(0, |p| p.members),
         nodes: status.placement.as_ref().map_or(0, |p| p.nodes.len()),
         message: scheduled.map(|c| c.message.clone()).unwrap_or_default(),
-        preempted: preempted.filter(told).cloned(),
+        preempted: preempted.filter(is_relevant).cloned(),
         evicts: status.preemption.as_ref().map(evicts),
         avoids: Vec::new(),
     }

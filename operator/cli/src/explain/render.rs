@@ -6,18 +6,18 @@ use lockstep_api::workload::Phase;
 use super::{GangReportState, GangStory, WorkloadReport};
 use crate::view::age::age;
 use crate::view::table::{Table, phase_tone};
-use crate::view::{Look, View, workload_name};
+use crate::view::{RenderOptions, View, workload_name};
 
 impl View for WorkloadReport {
-    fn screen(&self, look: &Look) -> String {
-        let when = |time| age(time, look.now);
+    fn screen(&self, options: &RenderOptions) -> String {
+        let when = |time| age(time, options.now);
         let phase = self.phase.map_or("not reconciled yet", Phase::as_str);
         let preempted = match self.preemptions {
             0 => "never preempted".to_owned(),
             1 => "preempted once".to_owned(),
             n => format!("preempted {n} times"),
         };
-        let phase = phase_tone(self.phase).paint(phase, look);
+        let phase = phase_tone(self.phase).paint(phase, options);
         let mut out = format!(
             "{}/{}: {phase}, {preempted}\n",
             self.namespace, self.workload
@@ -46,10 +46,10 @@ impl View for WorkloadReport {
         }
         for table in [&conditions, &gangs].into_iter().filter(|t| !t.is_empty()) {
             out.push('\n');
-            out.push_str(&table.render(look));
+            out.push_str(&table.render(options));
         }
         for gang in &self.gangs {
-            details(&mut out, gang, look);
+            details(&mut out, gang, options);
         }
         let mut events = Table::new(&["AGE", "TYPE", "REASON", "OBJECT", "COUNT", "EVENT"]);
         for e in &self.events {
@@ -66,7 +66,7 @@ impl View for WorkloadReport {
             out.push_str("\nno events\n");
         } else {
             out.push('\n');
-            out.push_str(&events.render(look));
+            out.push_str(&events.render(options));
         }
         out
     }
@@ -91,10 +91,10 @@ impl GangReportState {
 }
 
 /// Prints details outside the row. Writing to a String cannot fail.
-fn details(out: &mut String, gang: &GangStory, look: &Look) {
+fn details(out: &mut String, gang: &GangStory, options: &RenderOptions) {
     let name = &gang.gang;
     if let Some(evicts) = &gang.evicts {
-        let ago = age(Some(evicts.decided_at), look.now);
+        let ago = age(Some(evicts.decided_at), options.now);
         let _ = writeln!(
             out,
             "\n{name}: preempts since {ago} (intent {}): {}",
@@ -110,12 +110,12 @@ fn details(out: &mut String, gang: &GangStory, look: &Look) {
                 gpu_hours(v.lost_work),
             ]);
         }
-        out.push_str(&victims.render(look));
+        out.push_str(&victims.render(options));
     } else if !gang.message.is_empty() {
         let _ = writeln!(out, "\n{name}: {}", gang.message);
     }
     if let Some(c) = &gang.preempted {
-        let ago = age(Some(c.last_transition_time), look.now);
+        let ago = age(Some(c.last_transition_time), options.now);
         let _ = writeln!(out, "{name}: {} {ago} ago: {}", c.reason, c.message);
     }
     for (node, reason) in &gang.avoids {

@@ -20,7 +20,7 @@ use crate::objects::{has_ended, owns};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct QueueAnswer {
+pub struct QueueReport {
     /// The only namespace read; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
@@ -84,7 +84,7 @@ pub enum QueueState {
 }
 
 /// Builds the queue of the scheduler's next cycle, from a snapshot and its pod groups.
-pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
+pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueReport {
     let input = scheduling_input(file, Vec::new());
     // Victims are not needed, so no search runs.
     let settings = SchedulerSettings {
@@ -127,7 +127,7 @@ pub fn queue_without_places(
     namespace: &str,
     groups: &[PodGroup],
     workloads: &[TrainingWorkload],
-) -> QueueAnswer {
+) -> QueueReport {
     let ended = |group: &PodGroup| {
         let owner = workloads.iter().find(|w| owns(w, group));
         owner.is_some_and(has_ended)
@@ -143,10 +143,10 @@ pub fn queue_without_places(
     sorted(Some(namespace.to_owned()), gangs)
 }
 
-fn sorted(only_namespace: Option<String>, gangs: impl Iterator<Item = QueuedGang>) -> QueueAnswer {
+fn sorted(only_namespace: Option<String>, gangs: impl Iterator<Item = QueuedGang>) -> QueueReport {
     let mut gangs: Vec<QueuedGang> = gangs.collect();
     gangs.sort_by(|a, b| a.order().cmp(&b.order()));
-    QueueAnswer {
+    QueueReport {
         only_namespace,
         gangs,
     }

@@ -1,10 +1,10 @@
-use super::{QueueAnswer, QueueState, QueuedGang};
+use super::{QueueReport, QueueState, QueuedGang};
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
-use crate::view::{Look, View, workload_name};
+use crate::view::{RenderOptions, View, workload_name};
 
-impl View for QueueAnswer {
-    fn screen(&self, look: &Look) -> String {
+impl View for QueueReport {
+    fn screen(&self, options: &RenderOptions) -> String {
         if self.gangs.is_empty() {
             return "no gang is queued\n".to_owned();
         }
@@ -22,9 +22,9 @@ impl View for QueueAnswer {
             "MESSAGE",
         ]);
         for gang in &self.gangs {
-            table.row(row(gang, look));
+            table.row(row(gang, options));
         }
-        table.render(look)
+        table.render(options)
     }
 
     fn names(&self) -> Vec<String> {
@@ -38,12 +38,14 @@ impl View for QueueAnswer {
     }
 }
 
-fn row(gang: &QueuedGang, look: &Look) -> [Cell; 11] {
+fn row(gang: &QueuedGang, options: &RenderOptions) -> [Cell; 11] {
     let absent = || "-".to_owned();
     let reserved = gang.reservation.as_ref().map(|reservation| {
         let nodes: Vec<&str> = reservation.nodes.iter().map(|n| n.node.as_str()).collect();
         match nodes.as_slice() {
-            [first, _, _, _, ..] if !look.wide => format!("{first} and {} more", nodes.len() - 1),
+            [first, _, _, _, ..] if !options.wide => {
+                format!("{first} and {} more", nodes.len() - 1)
+            }
             few => few.join(","),
         }
     });
@@ -55,7 +57,7 @@ fn row(gang: &QueuedGang, look: &Look) -> [Cell; 11] {
         gang.priority.to_string().into(),
         share.unwrap_or_else(absent).into(),
         Cell::new(gang.state.words(), gang.state.tone()),
-        age(gang.queued_at, look.now).into(),
+        age(gang.queued_at, options.now).into(),
         gang.pod_group.clone().into(),
         reserved.unwrap_or_else(absent).into(),
         gang.reason.clone().into(),

@@ -39,7 +39,7 @@ pub fn next(
                 .to_owned(),
         ];
     }
-    let mut said = match status.phase {
+    let mut lines = match status.phase {
         None => vec![
             "the manager has not written a status yet; check the manager with `kubectl lockstep doctor`"
                 .to_owned(),
@@ -78,23 +78,23 @@ pub fn next(
     let ready = find(&status.conditions, types::READY).map(|c| c.reason.as_str());
     let mut shown = [ready, Some(status.reason.as_str())].into_iter().flatten();
     if let Some(cause) = shown.find_map(start_problem).filter(|_| active) {
-        said = vec![cause.to_owned(), edit];
+        lines = vec![cause.to_owned(), edit];
     } else if let Some(pattern) = repeated(status, now).filter(|_| active) {
-        said = vec![
+        lines = vec![
             pattern,
             format!("{failed_log} shows the log of the failed member"),
         ];
     }
     if active {
-        said.extend(after_failure(workload, status, now));
+        lines.extend(after_failure(workload, status, now));
     }
     if active && budget.left == 0 && budget.of > 0 {
-        said.push(format!(
+        lines.push(format!(
             "the next counted failure fails the workload: to allow more restarts, raise spec.failurePolicy.limits.maxRestarts ({})",
             budget.of
         ));
     }
-    said
+    lines
 }
 
 /// Common cause of the [`RECENT`] failures, if two or more have one.

@@ -8,12 +8,12 @@ use lockstep_api::workload::{Backend, Cause, IncidentStage, Phase, TrainingProgr
 use super::{OpenRestart, PastFailure, StatusReport};
 use crate::view::age::{age, precise, span};
 use crate::view::table::{Cell, Table, Tone, phase_tone};
-use crate::view::{Look, View, workload_name};
+use crate::view::{RenderOptions, View, workload_name};
 
 impl View for StatusReport {
-    fn screen(&self, look: &Look) -> String {
+    fn screen(&self, options: &RenderOptions) -> String {
         let phase = self.phase.map_or("Unseen", Phase::as_str);
-        let phase = phase_tone(self.phase).paint(phase, look);
+        let phase = phase_tone(self.phase).paint(phase, options);
         let mut out = format!("{}/{}: {phase}", self.namespace, self.workload);
         if !self.ready.is_empty() {
             let _ = write!(out, ", {} ready", self.ready);
@@ -23,7 +23,7 @@ impl View for StatusReport {
             ", attempt {}, {} accelerators, age {}",
             self.attempt,
             self.accelerators,
-            age(self.created, look.now)
+            age(self.created, options.now)
         );
         match (self.reason.as_str(), self.message.as_str()) {
             ("", "") => {}
@@ -44,22 +44,22 @@ impl View for StatusReport {
             }
         }
         if let Some(progress) = &self.progress {
-            let _ = writeln!(out, "{}", training(progress, look));
+            let _ = writeln!(out, "{}", training(progress, options));
         }
         for table in [self.groups(), self.nodes()] {
             if !table.is_empty() {
                 out.push('\n');
-                out.push_str(&table.render(look));
+                out.push_str(&table.render(options));
             }
         }
         for restart in &self.restarting {
             out.push('\n');
-            out.push_str(&under_way(restart, look));
+            out.push_str(&under_way(restart, options));
         }
-        let failures = self.failures(look);
+        let failures = self.failures(options);
         if !failures.is_empty() {
             out.push('\n');
-            out.push_str(&failures.render(look));
+            out.push_str(&failures.render(options));
         }
         let window = span(TimeDelta::seconds(self.budget.window_seconds));
         let left = format!("{} of {}", self.budget.left, self.budget.of);
@@ -67,7 +67,7 @@ impl View for StatusReport {
             0 => Tone::Bad,
             _ => Tone::Plain,
         };
-        let left = tone.paint(&left, look);
+        let left = tone.paint(&left, options);
         let _ = writeln!(out, "\nRestarts left: {left} within {window}");
         for (at, next) in self.next.iter().enumerate() {
             let label = if at == 0 { "Next:" } else { "     " };
@@ -129,7 +129,7 @@ impl StatusReport {
         table
     }
 
-    fn failures(&self, look: &Look) -> Table {
+    fn failures(&self, options: &RenderOptions) -> Table {
         let mut table = Table::new(&[
             "FAILED",
             "+DOMAIN",
@@ -141,14 +141,14 @@ impl StatusReport {
             "CAUSE",
         ]);
         for failure in &self.failures {
-            table.row(row(failure, look));
+            table.row(row(failure, options));
         }
         table
     }
 }
 
-fn training(progress: &TrainingProgress, look: &Look) -> String {
-    let ago = |time| age(Some(time), look.now);
+fn training(progress: &TrainingProgress, options: &RenderOptions) -> String {
+    let ago = |time| age(Some(time), options.now);
     let step = format!("Step {}, {} ago", progress.step, ago(progress.step_time));
     match (progress.checkpoint_step, progress.checkpoint_time) {
         (Some(saved), Some(time)) => {
@@ -158,10 +158,10 @@ fn training(progress: &TrainingProgress, look: &Look) -> String {
     }
 }
 
-fn row(failure: &PastFailure, look: &Look) -> [String; 8] {
+fn row(failure: &PastFailure, options: &RenderOptions) -> [String; 8] {
     let recovered = failure.recovered_after_ms.map(TimeDelta::milliseconds);
     [
-        format!("{} ago", age(Some(failure.time), look.now)),
+        format!("{} ago", age(Some(failure.time), options.now)),
         failure.domain.clone(),
         failure.attempt.to_string(),
         failure.action.clone(),
@@ -172,7 +172,7 @@ fn row(failure: &PastFailure, look: &Look) -> [String; 8] {
     ]
 }
 
-fn under_way(restart: &OpenRestart, look: &Look) -> String {
+fn under_way(restart: &OpenRestart, options: &RenderOptions) -> String {
     let stage = match restart.stage {
         None => "the other members continue to run",
         Some(IncidentStage::Decided) => "decided: no member is stopped yet",
@@ -181,12 +181,12 @@ fn under_way(restart: &OpenRestart, look: &Look) -> String {
             "arrived: all members have stopped, and start together once each has a pod"
         }
     };
-    let ago = age(Some(restart.since), look.now);
+    let ago = age(Some(restart.since), options.now);
     let wait = restart
         .not_before
-        .filter(|at| *at > look.now)
+        .filter(|at| *at > options.now)
         .map_or_else(String::new, |at| {
-            format!(", starts after a back-off of {}", span(at - look.now))
+            format!(", starts after a back-off of {}", span(at - options.now))
         });
     let domain = match restart.domain.as_str() {
         WHOLE => String::new(),

@@ -1,13 +1,13 @@
 //! Output formats: tables with ages for people, JSON and YAML for programs, names for scripts.
 
 pub mod age;
-mod look;
+mod render_options;
 pub(crate) mod table;
 
 use anyhow::Result;
 use serde::Serialize;
 
-pub use self::look::Look;
+pub use self::render_options::RenderOptions;
 use crate::args::Format;
 
 /// Indentation of a broken line.
@@ -15,7 +15,7 @@ const INDENT: &str = "    ";
 
 pub trait View: Serialize {
     /// Text for people, with a final newline.
-    fn screen(&self, look: &Look) -> String;
+    fn screen(&self, options: &RenderOptions) -> String;
 
     /// Objects of the view, as `kubectl get -o name` prints them.
     fn names(&self) -> Vec<String>;
@@ -25,12 +25,12 @@ pub fn workload_name(name: &str) -> String {
     format!("trainingworkload.training.lockstep.dev/{name}")
 }
 
-pub fn render(view: &impl View, format: Format, look: &Look) -> Result<String> {
+pub fn render(view: &impl View, format: Format, options: &RenderOptions) -> Result<String> {
     let wide = format == Format::Wide;
     Ok(match format {
         Format::Table | Format::Wide => {
-            let screen = printable(&view.screen(&Look { wide, ..*look }), look);
-            match look.width {
+            let screen = printable(&view.screen(&RenderOptions { wide, ..*options }), options);
+            match options.width {
                 Some(width) => wrapped(&screen, width),
                 None => screen,
             }
@@ -67,10 +67,10 @@ fn wrapped(text: &str, width: usize) -> String {
 
 /// Replaces control characters, except those of lines and colors. Otherwise, messages of training
 /// processes could control the reader's terminal.
-fn printable(screen: &str, look: &Look) -> String {
+fn printable(screen: &str, options: &RenderOptions) -> String {
     let mut out = String::with_capacity(screen.len());
     for (at, c) in screen.char_indices() {
-        let kept = c == '\n' || !c.is_control() || (look.color && starts_color(&screen[at..]));
+        let kept = c == '\n' || !c.is_control() || (options.color && starts_color(&screen[at..]));
         out.push(if kept { c } else { ' ' });
     }
     out
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn control_characters_other_than_colors_become_spaces() {
-        let plain = Look::plain(DateTime::UNIX_EPOCH);
-        let color = Look {
+        let plain = RenderOptions::plain(DateTime::UNIX_EPOCH);
+        let color = RenderOptions {
             color: true,
             ..plain
         };

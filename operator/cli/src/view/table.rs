@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anstyle::{AnsiColor, Style};
 use lockstep_api::workload::Phase;
 
-use super::look::Look;
+use super::render_options::RenderOptions;
 
 const GAP: usize = 3;
 /// Text of an empty cell.
@@ -35,8 +35,8 @@ impl Tone {
     }
 
     /// Colors a text if the presentation has colors.
-    pub fn paint(self, text: &str, look: &Look) -> String {
-        if look.color && self != Self::Plain {
+    pub fn paint(self, text: &str, options: &RenderOptions) -> String {
+        if options.color && self != Self::Plain {
             let style = self.style();
             format!("{style}{text}{style:#}")
         } else {
@@ -113,9 +113,9 @@ impl Table {
     }
 
     /// The last columns that are too wide for the terminal follow their row, one line each.
-    pub fn render(&self, look: &Look) -> String {
+    pub fn render(&self, options: &RenderOptions) -> String {
         let columns: Vec<usize> = (0..self.header.len())
-            .filter(|&c| look.wide || !self.header[c].starts_with(WIDE))
+            .filter(|&c| options.wide || !self.header[c].starts_with(WIDE))
             .collect();
         let header: Vec<Cell> = self
             .header
@@ -131,7 +131,7 @@ impl Table {
             })
             .map(Option::unwrap_or_default)
             .collect();
-        let (beside, below) = columns.split_at(fitting(&widths, look.width));
+        let (beside, below) = columns.split_at(fitting(&widths, options.width));
         let mut out = String::new();
         for (number, line) in lines.into_iter().enumerate() {
             let mut gap = 0;
@@ -140,7 +140,7 @@ impl Table {
                     continue;
                 };
                 out.extend(std::iter::repeat_n(' ', gap));
-                out.push_str(&cell.tone.paint(&cell.text, look));
+                out.push_str(&cell.tone.paint(&cell.text, options));
                 gap = width + GAP - cell.text.chars().count();
             }
             out.push('\n');
@@ -149,7 +149,7 @@ impl Table {
                     continue;
                 };
                 let name = header[column].text.to_lowercase();
-                let text = cell.tone.paint(&cell.text, look);
+                let text = cell.tone.paint(&cell.text, options);
                 let _ = writeln!(out, "  {name}: {text}");
             }
         }
@@ -185,18 +185,21 @@ mod tests {
             "3s".into(),
         ]);
         table.row(["a", "", "Running", ""]);
-        let look = Look::plain(DateTime::default());
+        let options = RenderOptions::plain(DateTime::default());
         let plain = "NAME    STATUS    AGE\nllama   Failed    3s\na       Running   -\n";
-        assert_eq!(table.render(&look), plain);
-        let wide = Look { wide: true, ..look };
+        assert_eq!(table.render(&options), plain);
+        let wide = RenderOptions {
+            wide: true,
+            ..options
+        };
         assert!(
             table
                 .render(&wide)
                 .starts_with("NAME    NODE   STATUS    AGE\n")
         );
-        let colored = table.render(&Look {
+        let colored = table.render(&RenderOptions {
             color: true,
-            ..look
+            ..options
         });
         assert!(
             colored.contains("\u{1b}[31mFailed\u{1b}[0m    3s"),

@@ -1,8 +1,8 @@
 //! Predicts whether and where a workload fits, and which work it would preempt: one scheduler cycle
 //! over a snapshot.
 
-mod answer;
 mod render;
+mod report;
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,29 @@ use lockstep_scheduler::{
     Decision, GangState, Memory, Pending, SchedulerSettings, messages, schedule,
 };
 
-pub use answer::{Answer, EvictedUnit, GangAnswer, OnNode, SecondBest, Verdict};
+pub use report::{EvictedUnit, GangReport, OnNode, SecondBest, Verdict, WhatIfReport};
 
-use crate::gangs::{self, AskedGang};
+use crate::gangs::{self, ProposedGang};
 
 /// Runs the scheduler's next cycle with the gangs of a manifest.
 ///
 /// The workload counts as new, and as last in the queue among equals. A waiting workload of the
 /// same name is ignored; a running one counts.
-pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) -> Result<Answer> {
-    let asked = gangs::asked(workload, &file.priority_classes, file.taken_at)?;
-    let more = asked.iter().map(|a| a.input.clone()).collect();
+pub fn what_if(
+    file: &SnapshotFile,
+    workload: &TrainingWorkload,
+    rules: &Rules,
+) -> Result<WhatIfReport> {
+    let proposed = gangs::proposed(workload, &file.priority_classes, file.taken_at)?;
+    let more = proposed.iter().map(|a| a.input.clone()).collect();
     let mut input = scheduling_input(file, more);
     input.gangs.retain(|gang| {
         let status = &gang.group.status;
         let waits = status.placement.is_none() && status.preemption.is_none();
         let same = Some(&gang.workload.name) == workload.metadata.name.as_ref()
             && Some(&*gang.key.namespace) == workload.metadata.namespace.as_deref();
-        let is_asked = asked.iter().any(|a| a.input.group.uid == gang.group.uid);
-        is_asked || !same || !waits
+        let is_proposed = proposed.iter().any(|a| a.input.group.uid == gang.group.uid);
+        is_proposed || !same || !waits
     });
     let settings = SchedulerSettings {
         rules: rules.clone(),
@@ -45,67 +49,67 @@ pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) 
         ..SchedulerSettings::default()
     };
     let cycle = schedule(&input, &mut Memory::default(), &settings, file.taken_at);
-    let mut answers = Vec::new();
-    for asked in &asked {
-        let uid = asked.input.group.uid.as_str();
+    let mut reports = Vec::new();
+    for proposed in &proposed {
+        let uid = proposed.input.group.uid.as_str();
         let gang = cycle.gangs.iter().find(|gang| gang.uid() == uid);
-        answers.extend(gang.map(|gang| answer(&input.cluster, asked, gang)));
+        reports.extend(gang.map(|gang| report_on(&input.cluster, proposed, gang)));
     }
-    Ok(Answer {
+    Ok(WhatIfReport {
         namespace: workload.metadata.namespace.clone().unwrap_or_default(),
         workload: workload.metadata.name.clone().unwrap_or_default(),
-        priority: asked.first().map_or(0, |a| a.input.group.priority),
+        priority: proposed.first().map_or(0, |a| a.input.group.priority),
         taken_at: file.taken_at,
-        fits: answers
+        fits: reports
             .iter()
             .all(|g| !matches!(g.verdict, Verdict::DoesNotFit | Verdict::Unknown)),
-        gangs: answers,
+        gangs: reports,
         only_namespace: file.namespace.clone(),
     })
 }
 
-fn answer(cluster: &Snapshot, asked: &AskedGang, gang: &GangState) -> GangAnswer {
-    let mut answer = GangAnswer::new(asked);
+fn report_on(cluster: &Snapshot, proposed: &ProposedGang, gang: &GangState) -> GangReport {
+    let mut report = GangReport::new(proposed);
     let nodes = match &gang.decision {
         Decision::Placed(nodes) => {
-            answer.verdict = Verdict::Fits;
+            report.verdict = Verdict::Fits;
             nodes
         }
         Decision::AfterTerminations(nodes) => {
-            answer.verdict = Verdict::FitsOnceOthersHaveLeft;
+            report.verdict = Verdict::FitsOnceOthersHaveLeft;
             nodes
         }
         Decision::Preempts(preemption) => {
-            answer.verdict = Verdict::Preempts;
-            note_victims(cluster, preemption, &mut answer);
+            report.verdict = Verdict::Preempts;
+            note_victims(cluster, preemption, &mut report);
             &preemption.nodes
         }
         Decision::None => {
             let pending = gang.pending.as_ref();
             if let Some(Pending::KubeSchedulerPlaces { .. }) = pending {
-                answer.verdict = Verdict::Unknown;
+                report.verdict = Verdict::Unknown;
             }
-            answer.reason = pending.map(|p| messages::pending(p, cluster.dims()));
-            return answer;
+            report.reason = pending.map(|p| messages::pending(p, cluster.dims()));
+            return report;
         }
     };
-    let levels = &asked.input.group.topology;
-    answer.reason = unmet_preferences(levels, nodes, cluster);
-    answer.placed = nodes.len();
-    answer.nodes = on_nodes(cluster, asked, nodes);
-    answer
+    let levels = &proposed.input.group.topology;
+    report.reason = unmet_preferences(levels, nodes, cluster);
+    report.placed = nodes.len();
+    report.nodes = on_nodes(cluster, proposed, nodes);
+    report
 }
 
-fn note_victims(cluster: &Snapshot, preemption: &PreemptionDecision, answer: &mut GangAnswer) {
+fn note_victims(cluster: &Snapshot, preemption: &PreemptionDecision, report: &mut GangReport) {
     let victims = preemption.victims.iter();
-    answer.victims = victims
+    report.victims = victims
         .map(|ChosenVictim { victim, nodes }| shown(cluster, victim, nodes))
         .collect();
-    answer.cost = amount(preemption.cost);
-    answer.pods_beyond_budgets = preemption.pdb_excess;
-    answer.proven = preemption.proven;
-    answer.at_least = amount(preemption.at_least);
-    answer.next_best = preemption.next_best.as_ref().map(
+    report.cost = amount(preemption.cost);
+    report.pods_beyond_budgets = preemption.pdb_excess;
+    report.proven = preemption.proven;
+    report.at_least = amount(preemption.at_least);
+    report.next_best = preemption.next_best.as_ref().map(
         |OtherVictims {
              victims,
              cost,
@@ -140,8 +144,8 @@ fn shown(
 }
 
 /// Members by node, sorted by topology domain and name.
-fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &Assignments) -> Vec<OnNode> {
-    let levels = asked.input.group.topology.iter();
+fn on_nodes(cluster: &Snapshot, proposed: &ProposedGang, nodes: &Assignments) -> Vec<OnNode> {
+    let levels = proposed.input.group.topology.iter();
     let keys: Vec<KeyIx> = levels.map(|level| cluster.dims().key(&level.key)).collect();
     let mut by_node: BTreeMap<(Option<String>, &NodeName), MemberSet> = BTreeMap::new();
     for (member, name) in nodes {

@@ -3,19 +3,19 @@ use std::fmt;
 use lockstep_api::words::{count, exact_gpu_hours, gpu_hours};
 use lockstep_scheduler::messages::is_useful_bound;
 
-use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
+use super::report::{EvictedUnit, GangReport, SecondBest, Verdict, WhatIfReport};
 use crate::view::table::{Table, Tone};
-use crate::view::{Look, View, workload_name};
+use crate::view::{RenderOptions, View, workload_name};
 
 /// Most named victims of the next best set; further ones are only counted.
 const NAMED: usize = 4;
 
-impl View for Answer {
-    fn screen(&self, look: &Look) -> String {
+impl View for WhatIfReport {
+    fn screen(&self, options: &RenderOptions) -> String {
         let victims = self.gangs.iter().map(|g| g.victims.len()).sum::<usize>();
-        let unknown = self.gangs.iter().any(|g| g.verdict == Verdict::Unknown);
+        let undecided = self.gangs.iter().any(|g| g.verdict == Verdict::Unknown);
         let verdict = match (self.fits, victims) {
-            (false, _) if unknown => "unknown".to_owned(),
+            (false, _) if undecided => "unknown".to_owned(),
             (false, _) => "does not fit".to_owned(),
             (true, 0) => "fits".to_owned(),
             (true, n) => format!("fits after evicting {}", count(n, "victim")),
@@ -26,7 +26,7 @@ impl View for Answer {
             self.namespace,
             self.workload,
             self.priority,
-            tone.paint(&verdict, look)
+            tone.paint(&verdict, options)
         );
         let mut gangs = Table::new(&[
             "GANG", "VERDICT", "MEMBERS", "NEEDED", "NODES", "VICTIMS", "COST",
@@ -72,10 +72,10 @@ impl View for Answer {
                 ]);
             }
         }
-        out.push_str(&gangs.render(look));
+        out.push_str(&gangs.render(options));
         for table in [nodes, victims].iter().filter(|t| !t.is_empty()) {
             out.push('\n');
-            out.push_str(&table.render(look));
+            out.push_str(&table.render(options));
         }
         for gang in &self.gangs {
             out.push_str(&Remarks(gang).to_string());
@@ -106,7 +106,7 @@ impl EvictedUnit {
     }
 }
 
-struct Remarks<'a>(&'a GangAnswer);
+struct Remarks<'a>(&'a GangReport);
 
 impl fmt::Display for Remarks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

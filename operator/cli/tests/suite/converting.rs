@@ -5,7 +5,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use lockstep_api::TrainingWorkload;
 use lockstep_cli::convert::{
-    Document, Entry, ORIGINS, Origin, Path, PathStep, convert, find_origin, look_up, yaml,
+    Document, Entry, ORIGINS, Origin, Path, PathStep, convert, find_entry, find_origin, yaml,
 };
 use serde_json::Value;
 
@@ -163,7 +163,7 @@ fn every_field_of_the_examples_is_in_the_table_of_its_kind() {
             leaves(&object, &Path::default(), &mut paths);
             for path in paths {
                 // An empty object says nothing below its path.
-                let inner = matches!(look_up(origin.table, &path), Entry::Inner);
+                let inner = matches!(find_entry(origin.table, &path), Entry::Inner);
                 let empty = object.pointer(&path.pointer()) == Some(&serde_json::json!({}));
                 assert!(
                     in_table(origin, &path) || inner && empty,
@@ -180,7 +180,7 @@ fn every_field_of_the_examples_is_in_the_table_of_its_kind() {
 fn in_table(origin: &Origin, path: &Path) -> bool {
     let mut at = Some(path.clone());
     while let Some(path) = at {
-        if matches!(look_up(origin.table, &path), Entry::Field(_)) {
+        if matches!(find_entry(origin.table, &path), Entry::Field(_)) {
             return true;
         }
         at = path.parent();

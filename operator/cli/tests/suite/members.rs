@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::NodeAgent;
 use lockstep_cli::agents::agents;
-use lockstep_cli::logs::{LogSource, NoLog, Wanted, sources};
+use lockstep_cli::logs::{LogSelection, LogSource, NoLog, sources};
 use lockstep_cli::top::top;
-use lockstep_cli::view::{Look, View};
+use lockstep_cli::view::{RenderOptions, View};
 use serde_json::{Value, json};
 
 use crate::problems::{ask, sentence, stderr, stdout};
@@ -25,17 +25,17 @@ fn pods() -> Vec<Pod> {
         .collect()
 }
 
-fn wanted(change: impl FnOnce(&mut Wanted)) -> Wanted {
-    let mut wanted = Wanted::default();
+fn wanted(change: impl FnOnce(&mut LogSelection)) -> LogSelection {
+    let mut wanted = LogSelection::default();
     change(&mut wanted);
     wanted
 }
 
-fn chosen(status: &Value, pods: &[Pod], wanted: &Wanted) -> Result<Vec<LogSource>, NoLog> {
+fn chosen(status: &Value, pods: &[Pod], wanted: &LogSelection) -> Result<Vec<LogSource>, NoLog> {
     sources(&workload(with_status("llama", 4, status)), pods, wanted)
 }
 
-fn names(status: &Value, pods: &[Pod], wanted: &Wanted) -> Vec<String> {
+fn names(status: &Value, pods: &[Pod], wanted: &LogSelection) -> Vec<String> {
     let found = chosen(status, pods, wanted).unwrap();
     found.into_iter().map(|s| s.pod).collect()
 }
@@ -43,8 +43,8 @@ fn names(status: &Value, pods: &[Pod], wanted: &Wanted) -> Vec<String> {
 #[test]
 fn members_are_chosen_by_rank_by_group_or_all_in_the_order_of_ranks() {
     let running = json!({"phase": "Running"});
-    let of = |w: &Wanted| names(&running, &pods(), w);
-    assert_eq!(of(&Wanted::default()), ["llama-workers-0"]);
+    let of = |w: &LogSelection| names(&running, &pods(), w);
+    assert_eq!(of(&LogSelection::default()), ["llama-workers-0"]);
     assert_eq!(of(&wanted(|w| w.rank = Some(2))), ["llama-workers-2"]);
     let all = [
         "llama-workers-0",
@@ -71,7 +71,7 @@ fn of_a_pod_and_its_replacement_the_replacement_is_chosen() {
     old["metadata"]["name"] = json!("old");
     both.push(pod(old));
     assert_eq!(
-        names(&json!({}), &both, &Wanted::default()),
+        names(&json!({}), &both, &LogSelection::default()),
         ["llama-workers-0"]
     );
 }
@@ -450,11 +450,15 @@ n3     Gone       2         0.1.0     -             -
 n4     Silent     0         -         -             120m
 "
     );
-    let look = Look {
+    let options = RenderOptions {
         wide: true,
-        ..Look::plain(now())
+        ..RenderOptions::plain(now())
     };
-    assert!(answer.screen(&look).contains("containerd 2.1   agent-n1"));
+    assert!(
+        answer
+            .screen(&options)
+            .contains("containerd 2.1   agent-n1")
+    );
     let blind = screen(&agents(&objects, None));
     assert!(blind.contains("n1     Unknown"), "{blind}");
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use crate::problems::ask;
-use crate::server::{ApiServer, Request, look_up, refusal};
+use crate::server::{ApiServer, Request, find_entry, refusal};
 
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/pods";
@@ -170,7 +170,7 @@ impl Cluster {
         if path.ends_with("/log") {
             return (200, json!(self.log));
         }
-        look_up(&self.objects, path, |object| selected(object, query))
+        find_entry(&self.objects, path, |object| selected(object, query))
     }
 
     fn version(&self) -> Value {

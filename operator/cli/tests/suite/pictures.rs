@@ -6,7 +6,7 @@ use anstyle_svg::{Term, WIN10_CONSOLE};
 use lockstep_api::TrainingWorkload;
 use lockstep_cli::status::status;
 use lockstep_cli::top::top;
-use lockstep_cli::view::{Look, View};
+use lockstep_cli::view::{RenderOptions, View};
 use serde_json::{Value, json};
 
 use crate::queueing::{answer, reserves, waits};
@@ -31,10 +31,10 @@ fn workloads() -> [TrainingWorkload; 3] {
 
 /// Each command with its screen.
 fn screens() -> [(&'static str, String); 3] {
-    let look = Look {
+    let options = RenderOptions {
         color: true,
         width: Some(COLUMNS),
-        ..Look::plain(now())
+        ..RenderOptions::plain(now())
     };
     let workloads = workloads();
     let short = "insufficient nvidia.com/gpu: 1 pod needs 8 more";
@@ -48,12 +48,12 @@ fn screens() -> [(&'static str, String); 3] {
         ),
     ];
     [
-        ("queue", answer(&waiting).screen(&look)),
+        ("queue", answer(&waiting).screen(&options)),
         (
             "status llama",
-            status(&objects(&restarting()), now()).screen(&look),
+            status(&objects(&restarting()), now()).screen(&options),
         ),
-        ("top", top(&workloads, &[], Some(128)).screen(&look)),
+        ("top", top(&workloads, &[], Some(128)).screen(&options)),
     ]
 }
 

@@ -2,14 +2,14 @@
 
 use lockstep_api::PodGroup;
 use lockstep_cli::args::Format;
-use lockstep_cli::queue::{QueueAnswer, QueueState, queue};
-use lockstep_cli::view::{Look, render};
+use lockstep_cli::queue::{QueueReport, QueueState, queue};
+use lockstep_cli::view::{RenderOptions, render};
 use serde_json::{Value, json};
 
 use crate::support::{full_cluster, gang, now, screen, snapshot};
 
 /// A full cluster with waiting gangs, the older ones first.
-pub fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
+pub fn answer(waiting: &[(&str, i32, Value)]) -> QueueReport {
     let mut objects = full_cluster();
     objects.weights = [("ml".to_owned(), 2000)].into();
     for (age, (name, priority, _)) in (1i64..).zip(waiting) {
@@ -100,11 +100,11 @@ fn a_gang_whose_workload_has_ended_is_not_in_the_queue() {
 fn a_narrow_terminal_shows_the_last_columns_below_each_row() {
     let answer = answer(&[("new", 5, reserves(&["n1", "n2"]))]);
     let on = |width| {
-        let look = Look {
+        let options = RenderOptions {
             width: Some(width),
-            ..Look::plain(now())
+            ..RenderOptions::plain(now())
         };
-        render(&answer, Format::Table, &look).unwrap()
+        render(&answer, Format::Table, &options).unwrap()
     };
     assert_eq!(
         on(70),

@@ -62,7 +62,7 @@ impl ApiServer {
             .collect();
         Self::start(move |request| {
             let path = request.path.split('?').next().unwrap_or_default();
-            look_up(&lists, path, |_| true)
+            find_entry(&lists, path, |_| true)
         })
     }
 
@@ -73,7 +73,7 @@ impl ApiServer {
 
 /// Answer of a server with these lists by path: the selected objects of a list, or one of its
 /// objects.
-pub fn look_up<P: Borrow<str> + Ord>(
+pub fn find_entry<P: Borrow<str> + Ord>(
     lists: &BTreeMap<P, Vec<Value>>,
     path: &str,
     selected: impl Fn(&Value) -> bool,

@@ -8,7 +8,7 @@ use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::record::record;
-use lockstep_cli::view::{Look, View};
+use lockstep_cli::view::{RenderOptions, View};
 use lockstep_model::nodes::node::{NodeSpecView, NodeStatusView};
 use lockstep_model::{Budget, Node, NodeState, Pod, PriorityClass, Rules, SnapshotFile};
 use serde_json::{Value, json};
@@ -192,5 +192,5 @@ pub fn full_cluster() -> Objects {
 
 /// Text output of a view at [`now`].
 pub fn screen(view: &impl View) -> String {
-    view.screen(&Look::plain(now()))
+    view.screen(&RenderOptions::plain(now()))
 }

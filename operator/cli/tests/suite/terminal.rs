@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::problems::command;
 use crate::screens::with_status;
-use crate::server::{ApiServer, WORKLOADS, look_up};
+use crate::server::{ApiServer, WORKLOADS, find_entry};
 
 const RED: &str = "\u{1b}[31mFailed\u{1b}[0m";
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
@@ -22,7 +22,7 @@ fn cluster() -> ApiServer {
     let lists = [(WORKLOADS, vec![with_status("llama", 4, &status)])].into();
     ApiServer::start(move |request| {
         let path = request.path.split('?').next().unwrap_or_default();
-        match look_up(&lists, path, |_| true) {
+        match find_entry(&lists, path, |_| true) {
             (200, found) => (200, found),
             _ => (200, json!({"metadata": {}, "items": Vec::<Value>::new()})),
         }

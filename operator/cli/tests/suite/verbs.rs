@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::problems::{ask, stderr, stdout};
 use crate::screens::{member_pod, with_status};
-use crate::server::{ApiServer, WORKLOADS, look_up, refusal};
+use crate::server::{ApiServer, WORKLOADS, find_entry, refusal};
 use crate::support::manifest;
 
 const ALL_WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/trainingworkloads";
@@ -242,7 +242,7 @@ fn a_tenant_sees_the_queue_of_a_namespace_without_places() {
                 "/api/v1/nodes" => {
                     refusal(403, "Forbidden", "nodes is forbidden at the cluster scope")
                 }
-                path => look_up(&lists, path, |_| true),
+                path => find_entry(&lists, path, |_| true),
             },
         );
     let out = ask(&server.address, &["queue", "-n", "ml"]);
@@ -321,7 +321,7 @@ fn answers_dry_runs(
         "POST" => pod(&request.body),
         _ => {
             let path = request.path.split('?').next().unwrap_or_default();
-            look_up(&lists, path, |_| true)
+            find_entry(&lists, path, |_| true)
         }
     })
 }

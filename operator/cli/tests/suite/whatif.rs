@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
-use lockstep_cli::whatif::{Answer, Verdict, what_if};
+use lockstep_cli::whatif::{Verdict, WhatIfReport, what_if};
 use lockstep_engine::{Demand, VictimOrder, preempt};
 use lockstep_model::eviction::units::UnitsBuilder;
 use lockstep_model::{ClusterModel, CostModel, GangUnit, Occupant, PriorityClass, Rules};
@@ -19,7 +19,7 @@ use crate::support::{
     workload,
 };
 
-fn ask(objects: Objects, members: i32, gpus: i64, scheduling: &Value) -> Answer {
+fn ask(objects: Objects, members: i32, gpus: i64, scheduling: &Value) -> WhatIfReport {
     what_if(
         &snapshot(objects),
         &workload(manifest("new", members, gpus, scheduling)),

@@ -9,7 +9,7 @@ use super::{
     pack::{best_fit, fill, pack, place_anywhere},
     replica_patterns::place_by_patterns,
     replicas::{Replica, Replicas, incomplete, number, slots_in},
-    want::{Want, wants},
+    shape_pods::{ShapePods, by_shape},
 };
 use crate::{
     infeasible::{DomainPath, Infeasible},
@@ -53,21 +53,22 @@ fn place_gang(
 ) -> Result<Vec<Assignment>, Infeasible> {
     let domains = level.group(&instance.nodes);
     let pins = pins(instance, level)?;
-    let needed = wants(&instance.demand.needed());
+    let needed = by_shape(&instance.demand.needed());
     let mut left = free.to_vec();
     // Most placed pods, then least remaining slots.
     let mut best: Option<(_, Vec<Assignment>)> = None;
     let mut closest: Option<Infeasible> = None;
-    let asked = |domain: usize| pins.is_none_or(|pin| pin == domain) && !domains[domain].is_empty();
-    let mut still_asked = (0..domains.len()).filter(|d| asked(*d)).count() as u64;
+    let is_candidate =
+        |domain: usize| pins.is_none_or(|pin| pin == domain) && !domains[domain].is_empty();
+    let mut remaining = (0..domains.len()).filter(|d| is_candidate(*d)).count() as u64;
     for (domain, nodes) in domains.iter().enumerate() {
-        if !asked(domain) {
+        if !is_candidate(domain) {
             continue;
         }
         // An equal share of the remaining steps, so that a hard domain leaves steps for the other
         // searches.
-        let share = instance.steps.left() / (still_asked + 1);
-        still_asked -= 1;
+        let share = instance.steps.left() / (remaining + 1);
+        remaining -= 1;
         let within = || place_within(instance, &mut left, nodes, constraint);
         match instance.steps.share(share, within) {
             Ok(assigned) => {
@@ -206,11 +207,11 @@ fn place_in_few_domains(
         let last = domains.iter().position(holds_all);
         let (_, in_domain) = domains.remove(last.unwrap_or(domains.len() - 1));
         for (shape, missing) in left.iter_mut().enumerate() {
-            let want = Want {
+            let pods = ShapePods {
                 shape,
                 count: *missing,
             };
-            let (placed, rest) = best_fit(instance, free, &in_domain, want);
+            let (placed, rest) = best_fit(instance, free, &in_domain, pods);
             assigned.extend(placed);
             *missing = rest;
         }
@@ -218,7 +219,7 @@ fn place_in_few_domains(
     if left.iter().any(|&m| m > 0) {
         // Some nodes have no domain, or the shapes compete. The constraint is only a preference.
         free.copy_from_slice(&before);
-        assigned = pack(instance, free, nodes, &wants(&instance.demand.needed()))?;
+        assigned = pack(instance, free, nodes, &by_shape(&instance.demand.needed()))?;
     }
     fill(instance, free, nodes, &mut assigned);
     if instance.demand.by_replica() {
@@ -296,13 +297,13 @@ fn at_domain(reason: Infeasible, path: DomainPath) -> Infeasible {
 }
 
 /// The reason to report: an inconclusive search, else the smaller shortage.
-fn closer(known: Option<Infeasible>, new: Infeasible) -> Infeasible {
-    match (known, new) {
+fn closer(first: Option<Infeasible>, new: Infeasible) -> Infeasible {
+    match (first, new) {
         (Some(Infeasible::InsufficientCapacity(a)), Infeasible::InsufficientCapacity(b)) => {
             Infeasible::InsufficientCapacity(if b.pods < a.pods { b } else { a })
         }
         (None | Some(Infeasible::InsufficientCapacity(_)), new) => new,
-        (Some(known), _) => known,
+        (Some(first), _) => first,
     }
 }
 

@@ -161,18 +161,18 @@ impl<'a> PlacementInstance<'a> {
         nodes: &[NodeIx],
         missing: u32,
     ) -> Shortfall {
-        let asked: SmallVec<[DimIx; 6]> = (0..shape.request.len())
+        let requested: SmallVec<[DimIx; 6]> = (0..shape.request.len())
             .filter(|&dim| shape.request[dim] > 0)
             .collect();
         // Pods that would fit by this dimension alone. One pass over the nodes serves all
         // dimensions.
-        let mut alone: SmallVec<[i64; 6]> = asked.iter().map(|_| 0).collect();
+        let mut alone: SmallVec<[i64; 6]> = requested.iter().map(|_| 0).collect();
         for &node in nodes {
             if !self.admits[shape_ix].contains(node) {
                 continue;
             }
             let left = self.free_on(free, node);
-            for (alone, &dim) in alone.iter_mut().zip(&asked) {
+            for (alone, &dim) in alone.iter_mut().zip(&requested) {
                 let (left, each) = (left[dim], shape.request[dim]);
                 // This avoids the expensive division: most nodes are full, and pods request 1 pod.
                 *alone += match each {
@@ -184,7 +184,7 @@ impl<'a> PlacementInstance<'a> {
         }
         // Accelerators, which follow CPU and memory, win a tie: messages about them are more
         // useful.
-        let tightest = asked
+        let tightest = requested
             .iter()
             .zip(&alone)
             .rev()
@@ -260,16 +260,16 @@ impl Scarce {
 
     /// The requested extended resource, if it is the only one. Does not compute `part`.
     fn only_choice(shape: &Shape) -> Option<Self> {
-        let mut asked = (EXTENDED..shape.request.len()).filter(|&dim| shape.request[dim] > 0);
-        let dim = asked.next()?;
-        asked.next().is_none().then_some(Self { dim, part: 0 })
+        let mut requested = (EXTENDED..shape.request.len()).filter(|&dim| shape.request[dim] > 0);
+        let dim = requested.next()?;
+        requested.next().is_none().then_some(Self { dim, part: 0 })
     }
 
     fn of(cluster: &Cluster, shape: &Shape, admits: &NodeSet) -> Self {
-        let asked: Vec<DimIx> = (0..shape.request.len())
+        let requested: Vec<DimIx> = (0..shape.request.len())
             .filter(|&dim| shape.request[dim] > 0)
             .collect();
-        let extended = asked.iter().any(|&dim| dim >= EXTENDED);
+        let extended = requested.iter().any(|&dim| dim >= EXTENDED);
         let mut offered = vec![0_i128; shape.request.len()];
         for node in admits.ones() {
             for (sum, &amount) in offered.iter_mut().zip(cluster.allocatable(node)) {
@@ -279,13 +279,13 @@ impl Scarce {
         let part = |dim: DimIx| (i128::from(shape.request[dim]) << PART_BITS) / offered[dim].max(1);
         // The last extended resource wins a tie, else the first resource.
         let dim = if extended {
-            let judged = asked.iter().copied().filter(|&dim| dim >= EXTENDED);
+            let judged = requested.iter().copied().filter(|&dim| dim >= EXTENDED);
             judged.max_by_key(|&dim| part(dim))
         } else {
-            asked.iter().rev().copied().max_by_key(|&dim| part(dim))
+            requested.iter().rev().copied().max_by_key(|&dim| part(dim))
         };
         let dim = dim.unwrap_or(0);
-        let part = if asked.is_empty() { 0 } else { part(dim) };
+        let part = if requested.is_empty() { 0 } else { part(dim) };
         Self { dim, part }
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::instance::PlacementInstance;
 use super::patterns::{Kind, KindIx, NodeState, Pattern};
-use super::want::{Want, largest_first, wants};
+use super::shape_pods::{ShapePods, by_shape, largest_first};
 use crate::problem::NodeIx;
 
 /// Steps for one lookup of a kind.
@@ -17,9 +17,9 @@ pub(super) struct Kinds<'a> {
     pub instance: &'a PlacementInstance<'a>,
     /// Shapes of the patterns, hardest first, and upper bounds of their pods. Equal in every search
     /// of an instance.
-    most: Vec<Want>,
+    most: Vec<ShapePods>,
     /// Pods to place, in the order of the patterns.
-    pub wanted: Vec<Want>,
+    pub to_place: Vec<ShapePods>,
     /// Kinds of the instance's table, as of the last lookup.
     pub all: Vec<Rc<Kind>>,
     pub steps: u64,
@@ -27,27 +27,27 @@ pub(super) struct Kinds<'a> {
 
 impl<'a> Kinds<'a> {
     /// Kinds for these pods, of shapes with needed pods.
-    pub fn new(instance: &'a PlacementInstance<'a>, pods: &[Want]) -> Self {
+    pub fn new(instance: &'a PlacementInstance<'a>, pods: &[ShapePods]) -> Self {
         let demand = instance.demand;
-        let mut most = largest_first(instance, &wants(&demand.needed()));
-        let wanted = most
+        let mut most = largest_first(instance, &by_shape(&demand.needed()));
+        let to_place = most
             .iter()
             .map(|most| {
-                let wanted = pods.iter().find(|want| want.shape == most.shape);
-                wanted.copied().unwrap_or(Want { count: 0, ..*most })
+                let given = pods.iter().find(|pods| pods.shape == most.shape);
+                given.copied().unwrap_or(ShapePods { count: 0, ..*most })
             })
             .collect();
         if demand.by_replica() {
             // A replica is placed whole, although fewer pods may be needed.
-            let all = demand.wanted();
-            for want in &mut most {
-                want.count = all[want.shape];
+            let all = demand.desired();
+            for pods in &mut most {
+                pods.count = all[pods.shape];
             }
         }
         Self {
             instance,
             most,
-            wanted,
+            to_place,
             all: Vec::new(),
             steps: 0,
         }
@@ -56,8 +56,8 @@ impl<'a> Kinds<'a> {
     pub fn of(&mut self, node: NodeIx, free: &[i64]) -> KindIx {
         self.steps += LOOKUP;
         let instance = self.instance;
-        let admits = |want: &Want| instance.admits[want.shape].contains(node);
-        let bits = |bits: i64, want: &Want| bits << 1 | i64::from(admits(want));
+        let admits = |pods: &ShapePods| instance.admits[pods.shape].contains(node);
+        let bits = |bits: i64, pods: &ShapePods| bits << 1 | i64::from(admits(pods));
         let admitted = self.most.chunks(64).map(|w| w.iter().fold(0, bits));
         let state: NodeState = admitted.chain(free.iter().copied()).collect();
         let mut table = instance.kinds.borrow_mut();
@@ -73,7 +73,7 @@ impl<'a> Kinds<'a> {
         let requests: SmallVec<[&[i64]; 4]> = each.map(|w| &*shapes[w.shape].request).collect();
         let each = self.most.iter();
         let most: Pattern = each
-            .map(|want| want.fitting(self.instance, node, free).into())
+            .map(|pods| pods.fitting(self.instance, node, free).into())
             .collect();
         let (kind, looked_at) = Kind::new(&requests, &most, free);
         self.steps += looked_at;

@@ -145,12 +145,12 @@ impl<'d> MinCount<'d> {
         let mut missing = self.more.checked_sub(division.iter().sum())?;
         let part = missing.div_ceil(ADDITIONS);
         let mut spent = Cost::default();
-        let unknown = |&shape: &ShapeIx| NextPods {
+        let unpriced = |&shape: &ShapeIx| NextPods {
             shape,
             price: (None, Price::MIN),
             total: None,
         };
-        let mut next: Vec<NextPods> = self.optional.iter().map(unknown).collect();
+        let mut next: Vec<NextPods> = self.optional.iter().map(unpriced).collect();
         while missing > 0 {
             next.retain(|next| division[next.shape] < self.room(next.shape));
             let least = next.iter_mut().min_by_key(|next| next.price)?;
@@ -159,7 +159,7 @@ impl<'d> MinCount<'d> {
             division[shape] += more;
             if let Some(total) = least.total {
                 (spent, missing) = (total, missing - more);
-                *least = unknown(&shape);
+                *least = unpriced(&shape);
                 for next in &mut next {
                     next.total = None;
                 }
@@ -184,19 +184,19 @@ impl<'d> MinCount<'d> {
         at: usize,
         division: &mut Division,
         missing: u32,
-        found: &mut BTreeSet<Division>,
+        divisions: &mut BTreeSet<Division>,
     ) -> bool {
         let Some(&shape) = self.optional.get(at) else {
             if missing == 0 {
-                found.insert(division.clone());
+                divisions.insert(division.clone());
             }
-            return found.len() <= ALTERNATIVES;
+            return divisions.len() <= ALTERNATIVES;
         };
         let behind: u32 = self.optional[at + 1..].iter().map(|&s| self.room(s)).sum();
         let complete =
             (missing.saturating_sub(behind)..=missing.min(self.room(shape))).all(|more| {
                 division[shape] = more;
-                self.all(at + 1, division, missing - more, found)
+                self.all(at + 1, division, missing - more, divisions)
             });
         division[shape] = 0;
         complete
@@ -221,15 +221,15 @@ impl<'d> MinCount<'d> {
         let mut search = DivisionSearch {
             min_count: self,
             place,
-            found: None,
+            fitting: None,
             trials: 0,
             reason: None,
-            unknown: None,
+            gave_up: None,
         };
         search.run();
-        match (search.found, search.unknown, search.reason) {
-            (Some(found), _, _) => Ok(found),
-            (None, Some(unknown), _) => Err(unknown),
+        match (search.fitting, search.gave_up, search.reason) {
+            (Some(fitting), _, _) => Ok(fitting),
+            (None, Some(gave_up), _) => Err(gave_up),
             (None, None, reason) => Err(reason.unwrap_or(Infeasible::GaveUp { steps: 0 })),
         }
     }
@@ -239,12 +239,12 @@ struct DivisionSearch<'s, 'd, P, T> {
     min_count: &'s MinCount<'d>,
     place: P,
     /// Result for a division that fits.
-    found: Option<T>,
+    fitting: Option<T>,
     trials: usize,
     /// Error of the division with the most placed pods.
     reason: Option<Infeasible>,
     /// Set if it is unknown whether some division fits.
-    unknown: Option<Infeasible>,
+    gave_up: Option<Infeasible>,
 }
 
 impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T> {
@@ -326,16 +326,16 @@ impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T>
     }
 
     fn is_open(&self) -> bool {
-        self.found.is_none() && self.trials < TRIALS
+        self.fitting.is_none() && self.trials < TRIALS
     }
 
     /// Tries a division, which is a result if it fits.
     fn fits(&mut self, division: &[u32]) -> bool {
         match self.try_division(division) {
-            Ok(found) => self.found = Some(found),
+            Ok(fitting) => self.fitting = Some(fitting),
             Err(reason) => drop(self.reason.get_or_insert(reason)),
         }
-        self.found.is_some()
+        self.fitting.is_some()
     }
 
     /// Tries a part of a division.
@@ -346,13 +346,13 @@ impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T>
     fn try_division(&mut self, division: &[u32]) -> Result<T, Infeasible> {
         self.trials += 1;
         if self.trials > TRIALS {
-            let unknown = Infeasible::GaveUp { steps: 0 };
-            self.unknown.get_or_insert_with(|| unknown.clone());
-            return Err(unknown);
+            let gave_up = Infeasible::GaveUp { steps: 0 };
+            self.gave_up.get_or_insert_with(|| gave_up.clone());
+            return Err(gave_up);
         }
         let result = (self.place)(&self.min_count.divided(division));
-        if let Err(unknown @ Infeasible::GaveUp { .. }) = &result {
-            self.unknown.get_or_insert_with(|| unknown.clone());
+        if let Err(gave_up @ Infeasible::GaveUp { .. }) = &result {
+            self.gave_up.get_or_insert_with(|| gave_up.clone());
         }
         result
     }

@@ -13,7 +13,7 @@ use super::instance::PlacementInstance;
 use super::kinds::Kinds;
 use super::patterns::{KindIx, KindTable, Pattern, worth};
 use super::prices::{even, tightest};
-use super::want::Want;
+use super::shape_pods::ShapePods;
 use crate::method::Method;
 use crate::problem::{Amounts, Assignment, NodeIx, ShapeIx};
 
@@ -37,7 +37,7 @@ pub(crate) enum Effort {
 pub(crate) enum MixtureFit {
     Fits,
     DoesNotFit,
-    Unknown,
+    Undecided,
 }
 
 /// A pattern for each node, updated incrementally.
@@ -96,7 +96,7 @@ enum Change {
 
 impl<'a> Mixture<'a> {
     /// Starts without nodes, with these pods.
-    pub fn new(instance: &'a PlacementInstance<'a>, pods: &[Want]) -> Self {
+    pub fn new(instance: &'a PlacementInstance<'a>, pods: &[ShapePods]) -> Self {
         let nodes = instance.cluster.node_count();
         Self::over(Kinds::new(instance, pods), nodes)
     }
@@ -105,17 +105,17 @@ impl<'a> Mixture<'a> {
     /// to [`Mixture::learn`].
     pub(super) fn of_domains(
         instance: &'a PlacementInstance<'a>,
-        replicas: &[Want],
+        replicas: &[ShapePods],
         domains: usize,
     ) -> Self {
         let mut kinds = Kinds::new(instance, &[]);
-        kinds.wanted = replicas.to_vec();
+        kinds.to_place = replicas.to_vec();
         Self::over(kinds, domains)
     }
 
     fn over(kinds: Kinds<'a>, nodes: usize) -> Self {
-        let wanted = kinds.wanted.iter();
-        let missing: Pattern = wanted.map(|w| i64::from(w.count)).collect();
+        let to_place = kinds.to_place.iter();
+        let missing: Pattern = to_place.map(|w| i64::from(w.count)).collect();
         Self {
             prices: even(&missing),
             kinds,
@@ -181,16 +181,16 @@ impl<'a> Mixture<'a> {
     }
 
     fn dearest(&mut self, kind: KindIx) -> Dearest {
-        let known = &mut self.dearest[kind];
-        if known.prices_version != self.prices_version {
+        let cached = &mut self.dearest[kind];
+        if cached.prices_version != self.prices_version {
             let (pattern, worth) = self.kinds.all[kind].dearest(&self.prices);
-            *known = Dearest {
+            *cached = Dearest {
                 pattern,
                 worth,
                 prices_version: self.prices_version,
             };
         }
-        *known
+        *cached
     }
 
     /// Adds the kinds that are new in a table of domains.
@@ -211,7 +211,7 @@ impl<'a> Mixture<'a> {
     }
 
     /// True if all patterns of this kind are known.
-    pub fn knows_all_of(&self, kind: KindIx) -> bool {
+    pub fn has_all_patterns_of(&self, kind: KindIx) -> bool {
         self.kinds.all[kind].complete
     }
 
@@ -229,9 +229,9 @@ impl<'a> Mixture<'a> {
     pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         let kind = self.kind_of[node]?;
         self.one_more.resize(self.nodes.len(), None);
-        let known = self.one_more[kind].as_ref();
-        if let Some(known) = known.filter(|k| k.prices_version == self.prices_version) {
-            return Some(known.all.clone());
+        let cached = self.one_more[kind].as_ref();
+        if let Some(cached) = cached.filter(|k| k.prices_version == self.prices_version) {
+            return Some(cached.all.clone());
         }
         let all: Rc<[OneMore]> = self.one_more_of(kind).into();
         self.one_more[kind] = Some(OneMoreAt {
@@ -248,11 +248,11 @@ impl<'a> Mixture<'a> {
         let shapes = &self.kinds.instance.demand.shapes;
         let mut all = Vec::new();
         for pattern in patterns {
-            for more in &self.kinds.wanted {
+            for more in &self.kinds.to_place {
                 let mut free = shapes[more.shape].request.clone();
-                for (want, &pods) in self.kinds.wanted.iter().zip(pattern) {
-                    for (free, each) in free.iter_mut().zip(&shapes[want.shape].request) {
-                        *free += each * pods;
+                for (pods, &count) in self.kinds.to_place.iter().zip(pattern) {
+                    for (free, each) in free.iter_mut().zip(&shapes[pods.shape].request) {
+                        *free += each * count;
                     }
                 }
                 let shape = more.shape;
@@ -265,17 +265,17 @@ impl<'a> Mixture<'a> {
     /// Value of the nodes at the current prices minus that of the gang. If negative, the gang does
     /// not fit.
     pub fn surplus(&mut self) -> i64 {
-        if let Some(known) = self.surplus {
-            return known;
+        if let Some(cached) = self.surplus {
+            return cached;
         }
-        let wanted: i64 = self
+        let needed: i64 = self
             .kinds
-            .wanted
+            .to_place
             .iter()
             .zip(&self.prices)
             .map(|(w, price)| i64::from(w.count) * price)
             .sum();
-        let mut surplus = -wanted;
+        let mut surplus = -needed;
         for kind in 0..self.nodes.len() {
             if self.nodes[kind] > 0 {
                 surplus += self.nodes[kind] * self.dearest(kind).worth;
@@ -326,18 +326,18 @@ impl<'a> Mixture<'a> {
         if self.is_complete() {
             return MixtureFit::Fits;
         }
-        if self.surplus() < 0 && self.knows_all() {
+        if self.surplus() < 0 && self.has_all_patterns() {
             return MixtureFit::DoesNotFit;
         }
         self.steps += self.nodes.iter().filter(|nodes| **nodes > 0).count() as u64;
         if self.steps() >= end {
-            return MixtureFit::Unknown;
+            return MixtureFit::Undecided;
         }
         if self.repair(end, Effort::Little) {
             return MixtureFit::Fits;
         }
         if !self.kinds.instance.uses(Method::Prices) {
-            return MixtureFit::Unknown;
+            return MixtureFit::Undecided;
         }
         let rounds = match effort {
             Effort::Little => FEW_PRICES,
@@ -346,16 +346,16 @@ impl<'a> Mixture<'a> {
         let (tried, spent) = tightest(
             &self.kinds.all,
             &self.nodes,
-            &self.wanted(),
+            &self.to_place(),
             &self.prices,
             rounds,
             end.saturating_sub(self.steps()),
         );
         self.steps += spent;
         let Some((surplus, least)) = tried.first() else {
-            return MixtureFit::Unknown;
+            return MixtureFit::Undecided;
         };
-        if *surplus < 0 && self.knows_all() {
+        if *surplus < 0 && self.has_all_patterns() {
             self.restart(least);
             return MixtureFit::DoesNotFit;
         }
@@ -369,15 +369,15 @@ impl<'a> Mixture<'a> {
                 return MixtureFit::Fits;
             }
         }
-        MixtureFit::Unknown
+        MixtureFit::Undecided
     }
 
-    fn wanted(&self) -> Pattern {
-        let wanted = self.kinds.wanted.iter();
-        wanted.map(|w| i64::from(w.count)).collect()
+    fn to_place(&self) -> Pattern {
+        let counts = self.kinds.to_place.iter();
+        counts.map(|w| i64::from(w.count)).collect()
     }
 
-    pub fn knows_all(&self) -> bool {
+    pub fn has_all_patterns(&self) -> bool {
         self.incomplete == 0
     }
 
@@ -407,16 +407,16 @@ impl<'a> Mixture<'a> {
     /// Pods of each node; `None` if the gang does not fit.
     pub fn assignments(&self, free: &[i64], order: &[NodeIx]) -> Option<Vec<Assignment>> {
         let instance = self.kinds.instance;
-        let first = self.kinds.wanted.first().filter(|_| self.is_complete())?;
+        let first = self.kinds.to_place.first().filter(|_| self.is_complete())?;
         let dim = instance.scarce[first.shape].dim;
         let mut nodes = order.to_vec();
         nodes.sort_by_key(|&node| instance.free_on(free, node)[dim]);
         let mut assigned = Vec::new();
         for (node, pattern) in self.pattern_by_node(&nodes) {
-            for (want, count) in self.kinds.wanted.iter().zip(pattern) {
+            for (pods, count) in self.kinds.to_place.iter().zip(pattern) {
                 if count > 0 {
                     assigned.push(Assignment {
-                        shape: want.shape,
+                        shape: pods.shape,
                         replica: 0,
                         node,
                         count: count as u32,

@@ -17,9 +17,9 @@ mod prices;
 mod repair;
 mod replica_patterns;
 mod replicas;
+pub(crate) mod shape_pods;
 mod slots;
 mod steps;
-pub(crate) mod want;
 
 pub(crate) use instance::{EXTENDED, PlacementInstance};
 pub(crate) use slots::{slots, slots_up_to};
@@ -95,7 +95,7 @@ pub(crate) fn take_if_it_fits(cluster: &Cluster, demand: &Demand, free: &mut [i6
         return false;
     }
     let instance = PlacementInstance::new(cluster, demand);
-    let needed = want::wants(&demand.needed());
+    let needed = shape_pods::by_shape(&demand.needed());
     pack::has_slots(&instance, free)
         && pack::pack(&instance, free, &instance.nodes, &needed).is_ok()
 }

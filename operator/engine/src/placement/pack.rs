@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::instance::PlacementInstance;
 use super::mixture::{Effort, Mixture, MixtureFit};
-use super::want::{Want, largest_first, wants};
+use super::shape_pods::{ShapePods, by_shape, largest_first};
 use crate::{
     infeasible::Infeasible,
     problem::{Assignment, NodeIx, ShapeIx},
@@ -17,7 +17,7 @@ pub(super) fn place_anywhere(
     free: &mut [i64],
     nodes: &[NodeIx],
 ) -> Result<Vec<Assignment>, Infeasible> {
-    let needed = wants(&instance.demand.needed());
+    let needed = by_shape(&instance.demand.needed());
     let mut assigned = pack(instance, free, nodes, &needed)?;
     fill(instance, free, nodes, &mut assigned);
     Ok(assigned)
@@ -29,15 +29,15 @@ pub(crate) fn fill(
     nodes: &[NodeIx],
     assigned: &mut Vec<Assignment>,
 ) {
-    for (shape, wanted) in instance.demand.wanted().into_iter().enumerate() {
+    for (shape, desired) in instance.demand.desired().into_iter().enumerate() {
         let placed: u32 = assigned
             .iter()
             .filter(|s| s.shape == shape)
             .map(|s| s.count)
             .sum();
-        let count = wanted.saturating_sub(placed);
+        let count = desired.saturating_sub(placed);
         if count > 0 {
-            assigned.extend(best_fit(instance, free, nodes, Want { shape, count }).0);
+            assigned.extend(best_fit(instance, free, nodes, ShapePods { shape, count }).0);
         }
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn refuse_one_shape(
     instance: &PlacementInstance<'_>,
     free: &[i64],
 ) -> Result<(), Infeasible> {
-    let Some(Want { shape, count }) = missing_of_one_shape(instance, free) else {
+    let Some(ShapePods { shape, count }) = missing_of_one_shape(instance, free) else {
         return Ok(());
     };
     Err(too_few_slots(instance, free, &instance.nodes, shape, count))
@@ -71,9 +71,9 @@ pub(super) fn has_slots(instance: &PlacementInstance<'_>, free: &[i64]) -> bool 
 }
 
 /// Pods without a slot, if the gang needs pods of one shape only.
-fn missing_of_one_shape(instance: &PlacementInstance<'_>, free: &[i64]) -> Option<Want> {
-    let wanted = wants(&instance.demand.needed());
-    let &[mut missing] = &*wanted else {
+fn missing_of_one_shape(instance: &PlacementInstance<'_>, free: &[i64]) -> Option<ShapePods> {
+    let needed = by_shape(&instance.demand.needed());
+    let &[mut missing] = &*needed else {
         return None;
     };
     for &node in &instance.nodes {
@@ -90,28 +90,28 @@ pub(super) fn pack(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
     nodes: &[NodeIx],
-    wanted: &[Want],
+    to_place: &[ShapePods],
 ) -> Result<Vec<Assignment>, Infeasible> {
     // One shape fits if there are enough slots.
-    if let &[want] = wanted {
-        let fits = Fits::on(instance, free, nodes, want);
+    if let &[pods] = to_place {
+        let fits = Fits::on(instance, free, nodes, pods);
         return match fits.missing() {
             0 => Ok(fits.put(instance, free, nodes).0),
-            missing => Err(too_few_slots(instance, free, nodes, want.shape, missing)),
+            missing => Err(too_few_slots(instance, free, nodes, pods.shape, missing)),
         };
     }
-    for want in wanted {
-        let shape = &instance.demand.shapes[want.shape];
+    for pods in to_place {
+        let shape = &instance.demand.shapes[pods.shape];
         let slots: u64 = nodes
             .iter()
-            .map(|&n| u64::from(instance.slots_on(free, want.shape, shape, n)))
+            .map(|&n| u64::from(instance.slots_on(free, pods.shape, shape, n)))
             .sum();
-        if slots < u64::from(want.count) {
-            let missing = want.count - slots as u32;
-            return Err(too_few_slots(instance, free, nodes, want.shape, missing));
+        if slots < u64::from(pods.count) {
+            let missing = pods.count - slots as u32;
+            return Err(too_few_slots(instance, free, nodes, pods.shape, missing));
         }
     }
-    let order = largest_first(instance, wanted);
+    let order = largest_first(instance, to_place);
     let (shape, missing) = match pack_in_order(instance, free, nodes, &order) {
         Ok(assigned) => return Ok(assigned),
         Err(miss) => miss,
@@ -123,7 +123,7 @@ pub(super) fn pack(
     if instance.steps.left() == 0 {
         return Err(Infeasible::GaveUp { steps: 0 });
     }
-    let mut mixture = Mixture::new(instance, wanted);
+    let mut mixture = Mixture::new(instance, to_place);
     for &node in nodes {
         let kind = mixture.kind(node, instance.free_on(free, node));
         mixture.set(node, kind);
@@ -137,7 +137,7 @@ pub(super) fn pack(
             Ok(assigned)
         }
         MixtureFit::DoesNotFit => Err(too_few_slots(instance, free, nodes, shape, missing)),
-        MixtureFit::Unknown => Err(Infeasible::GaveUp {
+        MixtureFit::Undecided => Err(Infeasible::GaveUp {
             steps: mixture.steps(),
         }),
     }
@@ -149,14 +149,14 @@ fn pack_in_order(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
     nodes: &[NodeIx],
-    order: &[Want],
+    order: &[ShapePods],
 ) -> Result<Vec<Assignment>, (ShapeIx, u32)> {
     let mut placed = Vec::new();
-    for &want in order {
-        let fits = Fits::on(instance, free, nodes, want);
+    for &pods in order {
+        let fits = Fits::on(instance, free, nodes, pods);
         if fits.missing() > 0 {
             take_all(instance, free, &placed, -1);
-            return Err((want.shape, fits.missing()));
+            return Err((pods.shape, fits.missing()));
         }
         placed.extend(fits.put(instance, free, nodes).0);
     }
@@ -178,7 +178,7 @@ fn take_all(
 
 /// True if each request is a whole multiple of the next in every dimension, and all shapes have the
 /// same eligible nodes.
-fn is_chain(instance: &PlacementInstance<'_>, order: &[Want]) -> bool {
+fn is_chain(instance: &PlacementInstance<'_>, order: &[ShapePods]) -> bool {
     order.windows(2).all(|pair| {
         let (large, small) = (
             &instance.demand.shapes[pair[0].shape].request,
@@ -218,31 +218,36 @@ pub(crate) fn best_fit(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
     nodes: &[NodeIx],
-    want: Want,
+    pods: ShapePods,
 ) -> (Vec<Assignment>, u32) {
-    Fits::on(instance, free, nodes, want).put(instance, free, nodes)
+    Fits::on(instance, free, nodes, pods).put(instance, free, nodes)
 }
 
 struct Fits {
-    want: Want,
+    pods: ShapePods,
     nodes: Vec<Reverse<(Fit, u32)>>,
     slots: u64,
 }
 
 impl Fits {
-    fn on(instance: &PlacementInstance<'_>, free: &[i64], nodes: &[NodeIx], want: Want) -> Self {
-        let shape = &instance.demand.shapes[want.shape];
-        let dim = instance.scarce[want.shape].dim;
+    fn on(
+        instance: &PlacementInstance<'_>,
+        free: &[i64],
+        nodes: &[NodeIx],
+        pods: ShapePods,
+    ) -> Self {
+        let shape = &instance.demand.shapes[pods.shape];
+        let dim = instance.scarce[pods.shape].dim;
         let accelerators = instance.cluster.accelerators();
         let requests_any = accelerators.iter().any(|&dim| shape.request[dim] > 0);
         let mut fits = Self {
-            want,
+            pods,
             nodes: Vec::new(),
             slots: 0,
         };
         for (position, &node) in nodes.iter().enumerate() {
             let all_free = instance.free_on(free, node);
-            let slots = want.fitting(instance, node, all_free);
+            let slots = pods.fitting(instance, node, all_free);
             if slots > 0 {
                 let free = all_free[dim];
                 let left_over = free - i64::from(slots) * shape.request[dim];
@@ -261,7 +266,7 @@ impl Fits {
     }
 
     fn missing(&self) -> u32 {
-        u64::from(self.want.count).saturating_sub(self.slots) as u32
+        u64::from(self.pods.count).saturating_sub(self.slots) as u32
     }
 
     /// As [`best_fit`], with `nodes` as in [`Fits::on`].
@@ -271,10 +276,10 @@ impl Fits {
         free: &mut [i64],
         nodes: &[NodeIx],
     ) -> (Vec<Assignment>, u32) {
-        let shape = &instance.demand.shapes[self.want.shape];
+        let shape = &instance.demand.shapes[self.pods.shape];
         // Few pods use few of the nodes, which need no order then.
         let mut nodes_left = BinaryHeap::from(self.nodes);
-        let mut missing = self.want.count;
+        let mut missing = self.pods.count;
         let mut placed = Vec::new();
         while let Some(Reverse((fit, slots))) = nodes_left.pop() {
             let (fit, count) = if slots <= missing {
@@ -290,7 +295,7 @@ impl Fits {
             let node = nodes[fit.position];
             instance.take(free, node, shape, i64::from(count));
             placed.push(Assignment {
-                shape: self.want.shape,
+                shape: self.pods.shape,
                 replica: 0,
                 node,
                 count,

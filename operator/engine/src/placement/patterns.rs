@@ -44,14 +44,14 @@ impl Kind {
             left: &mut left,
             pattern: &mut pattern,
             looked_at: 0,
-            found: Self {
+            kind: Self {
                 shapes: most.len(),
                 most: Pattern::from_elem(0, most.len()),
                 ..Self::of(&[], false)
             },
         };
-        all.found.complete = all.extend(0);
-        (all.found, all.looked_at as u64)
+        all.kind.complete = all.extend(0);
+        (all.kind, all.looked_at as u64)
     }
 
     /// Kind with these maximal patterns in descending order.
@@ -125,14 +125,14 @@ pub(crate) struct KindTable {
 pub(super) type NodeState = SmallVec<[i64; 8]>;
 
 impl KindTable {
-    pub(super) fn known(&self, state: &NodeState) -> Option<KindIx> {
+    pub(super) fn lookup(&self, state: &NodeState) -> Option<KindIx> {
         self.by_node.get(state).copied()
     }
 
     /// Kind of a node or domain. `make` computes a new kind.
     pub(super) fn kind(&mut self, state: NodeState, make: impl FnOnce() -> Kind) -> KindIx {
-        if let Some(known) = self.known(&state) {
-            return known;
+        if let Some(kind) = self.lookup(&state) {
+            return kind;
         }
         let (kind, next) = (make(), self.all.len());
         let mut counts = kind.counts.clone();
@@ -180,7 +180,7 @@ struct Enumeration<'r> {
     left: &'r mut [i64],
     pattern: &'r mut [i64],
     looked_at: usize,
-    found: Kind,
+    kind: Kind,
 }
 
 impl Enumeration<'_> {
@@ -191,22 +191,22 @@ impl Enumeration<'_> {
         }
         if at == self.most.len() {
             self.looked_at += 1;
-            self.found.keep(self.pattern);
+            self.kind.keep(self.pattern);
             return true;
         }
-        let here = i64::from(slots(self.left, self.requests[at])).min(self.most[at]);
+        let fitting = i64::from(slots(self.left, self.requests[at])).min(self.most[at]);
         if at + 1 == self.most.len() {
             // The last shape takes all remaining capacity; fewer pods are not maximal.
             self.looked_at += 1;
-            self.pattern[at] = here;
-            if !self.takes_more(at, here) {
-                self.found.keep(self.pattern);
+            self.pattern[at] = fitting;
+            if !self.takes_more(at, fitting) {
+                self.kind.keep(self.pattern);
             }
             return true;
         }
         let mut complete = true;
-        self.put(at, here);
-        for count in (0..=here).rev() {
+        self.put(at, fitting);
+        for count in (0..=fitting).rev() {
             complete &= self.extend(at + 1);
             if count > 0 {
                 self.put(at, -1);
@@ -249,11 +249,11 @@ mod tests {
 
     /// True if pods of these counts fit and are within bounds.
     fn fit(counts: &[i64], free: &[i64]) -> bool {
-        let asked = |dim: usize| -> i64 {
+        let used = |dim: usize| -> i64 {
             let each = counts.iter().zip(&REQUESTS);
             each.map(|(count, request)| count * request[dim]).sum()
         };
-        counts.iter().zip(&MOST).all(|(c, m)| c <= m) && (0..2).all(|dim| asked(dim) <= free[dim])
+        counts.iter().zip(&MOST).all(|(c, m)| c <= m) && (0..2).all(|dim| used(dim) <= free[dim])
     }
 
     #[test]

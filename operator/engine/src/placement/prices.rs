@@ -8,9 +8,12 @@ use super::patterns::{Kind, Pattern, worth};
 const WORTH: i64 = 1 << 30;
 
 /// Prices at which every shape has the same total price.
-pub(super) fn even(wanted: &Pattern) -> Pattern {
-    let share = WORTH / wanted.len().max(1) as i64;
-    wanted.iter().map(|w| (share / w.max(&1)).max(1)).collect()
+pub(super) fn even(required: &Pattern) -> Pattern {
+    let share = WORTH / required.len().max(1) as i64;
+    required
+        .iter()
+        .map(|w| (share / w.max(&1)).max(1))
+        .collect()
 }
 
 /// Prices and their surplus (value of the nodes minus value of the gang), smallest first. A
@@ -20,7 +23,7 @@ pub(super) fn even(wanted: &Pattern) -> Pattern {
 pub(super) fn tightest(
     kinds: &[Rc<Kind>],
     nodes: &[i64],
-    wanted: &Pattern,
+    required: &Pattern,
     first: &Pattern,
     rounds: usize,
     steps: u64,
@@ -29,8 +32,8 @@ pub(super) fn tightest(
     let mut prices = first.clone();
     let mut spent = 0;
     for round in 0..rounds {
-        let mut surplus = -worth(&prices, wanted);
-        let mut missing = wanted.clone();
+        let mut surplus = -worth(&prices, required);
+        let mut missing = required.clone();
         for (kind, &nodes) in kinds.iter().zip(nodes) {
             if nodes == 0 {
                 continue;
@@ -47,12 +50,13 @@ pub(super) fn tightest(
             break;
         }
         let part = 3 + 2 * round as i128;
-        for ((price, missing), &wanted) in prices.iter_mut().zip(&missing).zip(wanted) {
-            let missing = (*missing).clamp(-wanted, wanted);
-            let by = i128::from(*price) * i128::from(missing) / (i128::from(wanted.max(1)) * part);
+        for ((price, missing), &required) in prices.iter_mut().zip(&missing).zip(required) {
+            let missing = (*missing).clamp(-required, required);
+            let by =
+                i128::from(*price) * i128::from(missing) / (i128::from(required.max(1)) * part);
             *price = (*price + by as i64).max(1);
         }
-        normalise(&mut prices, wanted);
+        normalise(&mut prices, required);
     }
     tried.sort();
     tried.dedup();
@@ -60,8 +64,8 @@ pub(super) fn tightest(
 }
 
 /// Scales the prices so that their sum over all wanted pods is [`WORTH`].
-fn normalise(prices: &mut Pattern, wanted: &Pattern) {
-    let each = prices.iter().zip(wanted);
+fn normalise(prices: &mut Pattern, required: &Pattern) {
+    let each = prices.iter().zip(required);
     let sum: i128 = each.map(|(&p, &w)| i128::from(p) * i128::from(w)).sum();
     for price in prices {
         *price = ((i128::from(*price) * i128::from(WORTH) / sum.max(1)) as i64).max(1);

@@ -129,19 +129,19 @@ impl Mixture<'_> {
     }
 
     fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Rated>) {
-        let mut found = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
+        let mut add = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
         // Hot path: a constant number of shapes halves the time.
-        let known = self.rates_of::<2>(kind, from, &mut found)
-            || self.rates_of::<3>(kind, from, &mut found)
-            || self.rates_of::<4>(kind, from, &mut found);
-        if !known {
+        let fixed_size = self.rates_of::<2>(kind, from, &mut add)
+            || self.rates_of::<3>(kind, from, &mut add)
+            || self.rates_of::<4>(kind, from, &mut add);
+        if !fixed_size {
             let patterns: Vec<&[i64]> = self.kinds.all[kind].patterns().collect();
             let mut without = self.missing.clone();
             for (without, held) in without.iter_mut().zip(patterns[from]) {
                 *without += held;
             }
             let missing = [&&*self.missing, &&*without];
-            rates(&patterns, from, missing, &&*self.prices, &mut found);
+            rates(&patterns, from, missing, &&*self.prices, &mut add);
         }
     }
 
@@ -150,7 +150,7 @@ impl Mixture<'_> {
         &self,
         kind: KindIx,
         from: usize,
-        found: &mut impl FnMut(usize, i64),
+        add: &mut impl FnMut(usize, i64),
     ) -> bool {
         let missing: Result<&[i64; SHAPES], _> = self.missing.as_slice().try_into();
         let (Ok(missing), Ok(prices)) = (missing, self.prices.as_slice().try_into()) else {
@@ -161,7 +161,7 @@ impl Mixture<'_> {
         for (without, held) in without.iter_mut().zip(&patterns[from]) {
             *without += held;
         }
-        rates(patterns, from, [missing, &without], prices, found);
+        rates(patterns, from, [missing, &without], prices, add);
         true
     }
 
@@ -177,12 +177,12 @@ impl Mixture<'_> {
                 self.steps += self.chosen[kind].len() as u64;
                 for to in (0..self.chosen[kind].len()).filter(|&to| to != from) {
                     let by = Exchange { kind, from, to };
-                    let known = by_gain.entry(self.gain(by)).or_default();
+                    let same_gain = by_gain.entry(self.gain(by)).or_default();
                     let differs = |k: &Exchange| (k.kind, k.from) != (kind, from) || count > 1;
-                    if known.len() < 2 && known.iter().all(differs) {
-                        known.push(by);
-                        if count > 1 && known.len() < 2 {
-                            known.push(by);
+                    if same_gain.len() < 2 && same_gain.iter().all(differs) {
+                        same_gain.push(by);
+                        if count > 1 && same_gain.len() < 2 {
+                            same_gain.push(by);
                         }
                     }
                 }
@@ -223,7 +223,7 @@ impl Mixture<'_> {
                     .map(|(missing, gain)| missing - gain);
                 let closer = now - distance(then, &self.prices);
                 let merit = (closer, one.worth + other.worth);
-                if closer <= 0 || best.is_some_and(|(known, _)| merit <= known) {
+                if closer <= 0 || best.is_some_and(|(best, _)| merit <= best) {
                     continue;
                 }
                 if let Some(pair) = self.pair(&one.by, &other.by) {
@@ -259,7 +259,7 @@ fn rates<P: AsRef<[i64]>>(
     from: usize,
     missing: [&P; 2],
     prices: &P,
-    found: &mut impl FnMut(usize, i64),
+    add: &mut impl FnMut(usize, i64),
 ) {
     let [now, without] = missing;
     let prices = prices.as_ref();
@@ -271,7 +271,7 @@ fn rates<P: AsRef<[i64]>>(
         // Few exchanges help, so the loss is computed for few.
         if closer > 0 {
             let loss = held - worth(prices, to.as_ref());
-            found(at, (loss << RATE_BITS) / closer);
+            add(at, (loss << RATE_BITS) / closer);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
     pack::pack,
     patterns::{Kind, KindIx, NodeState, Pattern},
     replicas::{Replica, Replicas, number, slots_in},
-    want::Want,
+    shape_pods::ShapePods,
 };
 use crate::{
     infeasible::Infeasible,
@@ -26,7 +26,7 @@ const PATTERN_STEPS: u64 = 250;
 const PATTERNS: usize = 256;
 
 /// The search does not know whether the replicas fit.
-struct Unknown;
+struct Undecided;
 
 /// Places the needed replicas. `order`: the shapes, largest replica first. `None` if the replicas do
 /// not fit.
@@ -43,8 +43,8 @@ pub(super) fn place_by_patterns(
     let before = steps.spent();
     let search = ReplicaPatterns::new(replicas, order);
     // A later search of the same decision needs steps, too.
-    let found = steps.share(steps.left() / 10 * 9, || search.place(free));
-    found.map_err(|Unknown| Infeasible::GaveUp {
+    let result = steps.share(steps.left() / 10 * 9, || search.place(free));
+    result.map_err(|Undecided| Infeasible::GaveUp {
         steps: steps.spent() - before,
     })
 }
@@ -52,36 +52,36 @@ pub(super) fn place_by_patterns(
 struct ReplicaPatterns<'r, 'p> {
     replicas: &'r Replicas<'p>,
     /// Replicas without running members to place, by shape.
-    wanted: Vec<Want>,
+    to_place: Vec<ShapePods>,
 }
 
 impl<'r, 'p> ReplicaPatterns<'r, 'p> {
     fn new(replicas: &'r Replicas<'p>, order: &[ShapeIx]) -> Self {
-        let wanted = order.iter().map(|&shape| {
+        let to_place = order.iter().map(|&shape| {
             let needed = replicas.groups[shape].needed.iter();
             let count = needed.filter(|r| r.domain.is_none()).count() as u32;
-            Want { shape, count }
+            ShapePods { shape, count }
         });
         Self {
-            wanted: wanted.collect(),
+            to_place: to_place.collect(),
             replicas,
         }
     }
 
-    fn place(&self, free: &mut [i64]) -> Result<Option<Vec<Assignment>>, Unknown> {
+    fn place(&self, free: &mut [i64]) -> Result<Option<Vec<Assignment>>, Undecided> {
         let Replicas {
             instance, domains, ..
         } = self.replicas;
         // Running members on nodes without a domain leave replicas of other sizes.
         if self
-            .wanted
+            .to_place
             .iter()
-            .any(|want| self.has_odd_replica(want.shape))
+            .any(|replicas| self.has_odd_replica(replicas.shape))
         {
-            return Err(Unknown);
+            return Err(Undecided);
         }
         let steps = &instance.steps;
-        let mut mixture = Mixture::of_domains(instance, &self.wanted, domains.len());
+        let mut mixture = Mixture::of_domains(instance, &self.to_place, domains.len());
         let mut nodes = Kinds::new(instance, &[]);
         for (domain, in_domain) in domains.iter().enumerate() {
             if in_domain.is_empty() {
@@ -99,7 +99,7 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
         match verdict {
             MixtureFit::Fits => self.put(free, &mixture).map(Some),
             MixtureFit::DoesNotFit => Ok(None),
-            MixtureFit::Unknown => Err(Unknown),
+            MixtureFit::Undecided => Err(Undecided),
         }
     }
 
@@ -117,30 +117,30 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
         nodes: &mut Kinds<'_>,
         free: &mut [i64],
         domain: DomainIx,
-    ) -> Result<Option<KindIx>, Unknown> {
+    ) -> Result<Option<KindIx>, Undecided> {
         let started = self.started(domain);
         let state = self.state(nodes, free, domain, &started);
         let mut table = self.replicas.instance.domain_kinds.borrow_mut();
-        if let Some(known) = table.known(&state) {
-            return Ok(Some(known));
+        if let Some(kind) = table.lookup(&state) {
+            return Ok(Some(kind));
         }
         let mut patterns = DomainPatterns::new(self, free, domain, &started);
         patterns.extend(0);
-        let (found, complete) = (patterns.found, patterns.complete);
-        match (found.is_empty(), complete) {
+        let (maximal, complete) = (patterns.maximal, patterns.complete);
+        match (maximal.is_empty(), complete) {
             (true, true) => Ok(None),
-            (true, false) => Err(Unknown),
-            _ => Ok(Some(table.kind(state, || Kind::of(&found, complete)))),
+            (true, false) => Err(Undecided),
+            _ => Ok(Some(table.kind(state, || Kind::of(&maximal, complete)))),
         }
     }
 
     /// Missing pods of each shape's replicas with running members in a domain.
     fn started(&self, domain: DomainIx) -> Pattern {
-        let missing = |want: &Want| {
-            let here = self.started_of(want.shape, domain);
-            here.map(|r| i64::from(r.missing)).sum()
+        let missing = |replicas: &ShapePods| {
+            let started = self.started_of(replicas.shape, domain);
+            started.map(|r| i64::from(r.missing)).sum()
         };
-        self.wanted.iter().map(missing).collect()
+        self.to_place.iter().map(missing).collect()
     }
 
     fn started_of(&self, shape: ShapeIx, domain: DomainIx) -> impl Iterator<Item = &Replica> {
@@ -174,22 +174,22 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
     }
 
     /// Pods of a pattern and of started replicas.
-    fn pods(&self, pattern: &[i64], started: &[i64]) -> Vec<Want> {
+    fn pods(&self, pattern: &[i64], started: &[i64]) -> Vec<ShapePods> {
         let shapes = &self.replicas.instance.demand.shapes;
-        let each = self.wanted.iter().zip(pattern).zip(started);
-        let pods = each.map(|((want, &replicas), &started)| {
-            let size = i64::from(shapes[want.shape].replica_size);
+        let each = self.to_place.iter().zip(pattern).zip(started);
+        let pods = each.map(|((of_shape, &replicas), &started)| {
+            let size = i64::from(shapes[of_shape.shape].replica_size);
             let count = (replicas * size + started) as u32;
-            Want { count, ..*want }
+            ShapePods { count, ..*of_shape }
         });
-        pods.filter(|want| want.count > 0).collect()
+        pods.filter(|pods| pods.count > 0).collect()
     }
 
     fn pack(
         &self,
         free: &mut [i64],
         domain: DomainIx,
-        pods: &[Want],
+        pods: &[ShapePods],
     ) -> Result<Vec<Assignment>, Infeasible> {
         let Replicas {
             instance, domains, ..
@@ -199,7 +199,7 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
     }
 
     /// Places the replicas as the search has found.
-    fn put(&self, free: &mut [i64], mixture: &Mixture<'_>) -> Result<Vec<Assignment>, Unknown> {
+    fn put(&self, free: &mut [i64], mixture: &Mixture<'_>) -> Result<Vec<Assignment>, Undecided> {
         let Replicas {
             instance,
             domains,
@@ -207,7 +207,7 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
             ..
         } = self.replicas;
         // Fuller domains get larger patterns.
-        let dim = self.wanted.first();
+        let dim = self.to_place.first();
         let dim = dim.map_or(0, |w| instance.scarce[w.shape].dim);
         let mut order: Vec<DomainIx> = (0..domains.len()).collect();
         order.sort_by_cached_key(|&domain| {
@@ -216,22 +216,22 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
             each.sum::<i64>()
         });
         let mut fresh: Vec<_> = self
-            .wanted
+            .to_place
             .iter()
-            .map(|want| {
-                let needed = groups[want.shape].needed.iter();
+            .map(|replicas| {
+                let needed = groups[replicas.shape].needed.iter();
                 needed.filter(|replica| replica.domain.is_none())
             })
             .collect();
         let mut assigned = Vec::new();
         for (domain, pattern) in mixture.pattern_by_node(&order) {
             let pods = self.pods(&pattern, &self.started(domain));
-            let mut packed = self.pack(free, domain, &pods).map_err(|_| Unknown)?;
+            let mut packed = self.pack(free, domain, &pods).map_err(|_| Undecided)?;
             packed.sort_unstable();
-            for ((want, fresh), &count) in self.wanted.iter().zip(&mut fresh).zip(&pattern) {
+            for ((group, fresh), &count) in self.to_place.iter().zip(&mut fresh).zip(&pattern) {
                 let fresh = fresh.by_ref().take(count as usize);
-                let replicas = self.started_of(want.shape, domain).chain(fresh);
-                let of_shape = packed.iter().filter(|a| a.shape == want.shape);
+                let replicas = self.started_of(group.shape, domain).chain(fresh);
+                let of_shape = packed.iter().filter(|a| a.shape == group.shape);
                 assigned.extend(number(of_shape.copied(), replicas.copied()));
             }
         }
@@ -254,7 +254,7 @@ struct DomainPatterns<'r, 'p> {
     pattern: Pattern,
     /// Number of packed patterns.
     packed: usize,
-    found: Vec<Pattern>,
+    maximal: Vec<Pattern>,
     /// False if some patterns are unknown.
     complete: bool,
 }
@@ -270,13 +270,13 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
             instance, domains, ..
         } = search.replicas;
         let most: Pattern = search
-            .wanted
+            .to_place
             .iter()
             .zip(started)
-            .map(|(want, started)| {
-                let slots = slots_in(instance, free, &domains[domain], want.shape) as i64;
-                let size = i64::from(instance.demand.shapes[want.shape].replica_size);
-                ((slots - started).max(0) / size).min(i64::from(want.count))
+            .map(|(replicas, started)| {
+                let slots = slots_in(instance, free, &domains[domain], replicas.shape) as i64;
+                let size = i64::from(instance.demand.shapes[replicas.shape].replica_size);
+                ((slots - started).max(0) / size).min(i64::from(replicas.count))
             })
             .collect();
         let mut capacity: Amounts = Amounts::from_elem(0, instance.cluster.dims());
@@ -300,7 +300,7 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
             most,
             free,
             packed: 0,
-            found: Vec::new(),
+            maximal: Vec::new(),
             complete: true,
         }
     }
@@ -325,7 +325,7 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
     /// Finds the largest count of the last shape.
     fn extend_last(&mut self, at: usize) {
         // A pattern with more replicas of earlier shapes holds at least as many of the last.
-        let earlier = self.found.iter();
+        let earlier = self.maximal.iter();
         let dominating = earlier.filter(|f| (0..at).all(|s| f[s] >= self.pattern[s]));
         let dominated = dominating.map(|f| f[at]).max().unwrap_or(-1);
         let most = self.most_beside(at);
@@ -342,7 +342,7 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
         }
         if fit > dominated {
             self.pattern[at] = fit;
-            self.found.push(self.pattern.clone());
+            self.maximal.push(self.pattern.clone());
         }
     }
 
@@ -360,7 +360,7 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
         if left.iter().any(|&left| left < 0) {
             return -1;
         }
-        let shape = &shapes[self.search.wanted[at].shape];
+        let shape = &shapes[self.search.to_place[at].shape];
         let requested = left
             .iter()
             .zip(&shape.request)

@@ -4,7 +4,9 @@
 
 use std::cmp::Reverse;
 
-use super::{instance::PlacementInstance, levels::LevelDomains, pack::best_fit, want::Want};
+use super::{
+    instance::PlacementInstance, levels::LevelDomains, pack::best_fit, shape_pods::ShapePods,
+};
 use crate::{
     infeasible::Infeasible,
     problem::{Assignment, DomainIx, NodeIx, ShapeIx},
@@ -272,7 +274,7 @@ impl<'p> Replicas<'p> {
         replica: Replica,
     ) -> (Vec<Assignment>, u32) {
         let count = replica.missing;
-        let (mut assigned, left) = best_fit(self.instance, free, nodes, Want { shape, count });
+        let (mut assigned, left) = best_fit(self.instance, free, nodes, ShapePods { shape, count });
         for assignment in &mut assigned {
             assignment.replica = replica.ix;
         }

@@ -8,13 +8,13 @@ pub(crate) fn slots(free: &[i64], request: &[i64]) -> u32 {
 /// As [`slots`], at most this number. Divides only where a resource limits it.
 pub(crate) fn slots_up_to(free: &[i64], request: &[i64], most: u32) -> u32 {
     let mut most = i64::from(most);
-    for (&have, &want) in free.iter().zip(request) {
-        if want > 0 {
-            if have < want {
+    for (&available, &requested) in free.iter().zip(request) {
+        if requested > 0 {
+            if available < requested {
                 return 0;
             }
-            if have < want.saturating_mul(most) {
-                most = have / want;
+            if available < requested.saturating_mul(most) {
+                most = available / requested;
             }
         }
     }

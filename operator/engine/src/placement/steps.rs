@@ -39,9 +39,9 @@ impl Steps {
     pub fn share<T>(&self, steps: u64, part: impl FnOnce() -> T) -> T {
         let kept_back = self.left().saturating_sub(steps);
         self.left.set(self.left() - kept_back);
-        let found = part();
+        let result = part();
         self.left.set(self.left() + kept_back);
-        found
+        result
     }
 
     /// Raises the remaining steps to at least `steps`.

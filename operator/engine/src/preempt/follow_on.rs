@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{
-    answer::{Algorithm, FollowOn, PreemptionAnswer, PreemptionOptions},
     instance::{CandidateIx, PreemptionInstance},
     least_cost,
+    plan::{Algorithm, FollowOn, PreemptionOptions, PreemptionPlan},
 };
 use crate::{
     cluster::{Cluster, take},
@@ -30,49 +30,47 @@ const WORK_BUDGET: u64 = 20_000;
 /// Steps per unit for the setup of a follow-on eviction.
 const UNIT_STEPS: u64 = 4;
 
-/// Step limit for the victims of an answer. Later victims count as evicting no unit.
+/// Step limit for the victims of a plan. Later victims count as evicting no unit.
 const MOST_STEPS: u64 = 1_200_000;
 
-/// Most compared answers. Each uses the follow-on costs found so far.
+/// Most compared plans. Each uses the follow-on costs found so far.
 const ROUNDS: usize = 4;
 
-/// Least-cost answer including follow-on evictions. Adds the follow-on cost of each victim to its
+/// Least-cost plan including follow-on evictions. Adds the follow-on cost of each victim to its
 /// own cost, and solves the instance again.
 pub(super) fn preempt(
     mut instance: PreemptionInstance<'_>,
     options: &PreemptionOptions,
-) -> Result<PreemptionAnswer, Infeasible> {
-    let mut best: Option<PreemptionAnswer> = None;
+) -> Result<PreemptionPlan, Infeasible> {
+    let mut best: Option<PreemptionPlan> = None;
     for round in 0..ROUNDS {
         instance.placement.steps.grant(options.work_budget);
-        let mut answer = least_cost::preempt(&instance, options)?;
+        let mut plan = least_cost::preempt(&instance, options)?;
         let (caused, complete) = follow(
             instance.placement.cluster,
             instance.units,
             instance.demand,
-            &answer.victims,
-            &answer.placement,
+            &plan.victims,
+            &plan.placement,
             options.follow_on_depth,
         );
-        let promised = answer.cost;
-        answer.cost = instance.units.eviction_cost(&answer.victims);
-        answer
-            .cost
-            .add_follow_on(caused.iter().map(|f| f.lost).sum());
+        let promised = plan.cost;
+        plan.cost = instance.units.eviction_cost(&plan.victims);
+        plan.cost.add_follow_on(caused.iter().map(|f| f.lost).sum());
         // In later rounds, proof and bound include added costs, so they prove nothing.
-        answer.proven &= round == 0 && caused.is_empty() && complete;
-        answer.bound = best.as_ref().map_or(answer.bound, |b| b.bound);
+        plan.proven &= round == 0 && caused.is_empty() && complete;
+        plan.bound = best.as_ref().map_or(plan.bound, |b| b.bound);
         for cause in &caused {
             if let Ok(candidate) = instance.candidates.binary_search(&cause.victim) {
                 instance.add_follow_on(candidate as CandidateIx, cause.lost as Price);
             }
         }
         let settled = caused.is_empty();
-        answer.explanation.follow_on = caused;
+        plan.explanation.follow_on = caused;
         // No set without the known follow-on evictions is cheaper than this one.
         let settled = settled || best.as_ref().is_some_and(|b| b.cost <= promised);
-        if best.as_ref().is_none_or(|b| answer.cost < b.cost) {
-            best = Some(answer);
+        if best.as_ref().is_none_or(|b| plan.cost < b.cost) {
+            best = Some(plan);
         }
         if settled {
             break;
@@ -169,8 +167,8 @@ impl<'a> AfterEviction<'a> {
     fn evict(&mut self, unit: UnitIx) {
         self.running[unit] = false;
         for pods in &self.units.units[unit].pods {
-            let known = self.cluster.node_count();
-            for &node in pods.nodes.iter().filter(|&&node| node < known) {
+            let node_count = self.cluster.node_count();
+            for &node in pods.nodes.iter().filter(|&&node| node < node_count) {
                 self.hold(node, &pods.request, -1);
                 for nodes in self.room.values_mut() {
                     nodes.insert(node);
@@ -214,14 +212,14 @@ impl<'a> AfterEviction<'a> {
         placement.steps = Steps::new(WORK_BUDGET);
         // Units that were placed again have other nodes than in `units`, so they are no candidates.
         let instance = PreemptionInstance::among(&placement, self.units, |u| self.running[u]);
-        let Ok(answer) = least_cost::preempt(&instance, &options) else {
+        let Ok(plan) = least_cost::preempt(&instance, &options) else {
             return Vec::new();
         };
-        let taken = answer.victims;
+        let taken = plan.victims;
         for &next in &taken {
             self.evict(next);
         }
-        self.reserve(&demand.shapes, &answer.placement);
+        self.reserve(&demand.shapes, &plan.placement);
         let caused: Vec<UnitIx> = taken
             .iter()
             .flat_map(|&next| self.place_again(next, depth - 1))

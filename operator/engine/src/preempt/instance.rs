@@ -75,12 +75,12 @@ impl<'a> PreemptionInstance<'a> {
     where
         'a: 'p,
     {
-        let here: BTreeSet<CandidateIx> = nodes
+        let touching: BTreeSet<CandidateIx> = nodes
             .iter()
             .flat_map(|&n| self.uses_on(n).map(|(candidate, _)| candidate))
             .collect();
         let mut instance = PreemptionInstance::empty(placement, self.units);
-        for candidate in here {
+        for candidate in touching {
             for (node, amounts) in self.uses(candidate) {
                 if let Some(node) = local(node) {
                     instance.use_node.push(node);
@@ -297,8 +297,8 @@ impl DomainInstances {
             }
         }
         for running in demand.shapes.iter_mut().flat_map(|s| &mut s.running) {
-            let here = local.get(running.node).copied().flatten();
-            running.node = here.map_or(running.node, |(_, ordinal)| ordinal);
+            let in_domain = local.get(running.node).copied().flatten();
+            running.node = in_domain.map_or(running.node, |(_, ordinal)| ordinal);
         }
         Self {
             demand,

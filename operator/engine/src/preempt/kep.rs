@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 
 use super::{
-    answer::{Explanation, PreemptionAnswer},
     instance::{CandidateIx, PreemptionInstance, after_evicting},
+    plan::{Explanation, PreemptionPlan},
 };
 use crate::{
     infeasible::Infeasible,
@@ -19,7 +19,7 @@ use crate::{
 pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
-) -> Result<PreemptionAnswer, Infeasible> {
+) -> Result<PreemptionPlan, Infeasible> {
     let all: Vec<CandidateIx> = (0..instance.candidates.len()).collect();
     let (victims, placement) = if is_single_pod(instance.demand) {
         for_pod(instance, node_order).ok_or(())
@@ -29,7 +29,7 @@ pub(super) fn preempt(
     .or_else(|()| for_gang(instance, node_order, &all))?;
     let victims = instance.unit_ordinals(victims);
     let cost = instance.units.eviction_cost(&victims);
-    Ok(PreemptionAnswer {
+    Ok(PreemptionPlan {
         victims,
         placement,
         cost,
@@ -64,9 +64,9 @@ fn first_fit(
     order: &[NodeIx],
 ) -> Option<GangPlacement> {
     let mut placement = GangPlacement::default();
-    for (shape_ix, wanted) in instance.demand.wanted().into_iter().enumerate() {
+    for (shape_ix, desired) in instance.demand.desired().into_iter().enumerate() {
         let shape = &instance.demand.shapes[shape_ix];
-        let mut left = wanted;
+        let mut left = desired;
         for &node in order {
             let count = instance
                 .placement
@@ -85,7 +85,7 @@ fn first_fit(
                 left -= count;
             }
         }
-        if wanted - left < instance.demand.needed()[shape_ix] {
+        if desired - left < instance.demand.needed()[shape_ix] {
             return None;
         }
     }
@@ -167,7 +167,7 @@ fn split_by_budget(
 }
 
 fn is_single_pod(demand: &Demand) -> bool {
-    demand.topology.is_empty() && demand.wanted().iter().sum::<u32>() == 1
+    demand.topology.is_empty() && demand.desired().iter().sum::<u32>() == 1
 }
 
 /// A single pod: tries every node separately, and selects by the classic criteria.
@@ -175,7 +175,7 @@ fn for_pod(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
 ) -> Option<(Vec<CandidateIx>, GangPlacement)> {
-    let shape_ix = instance.demand.wanted().iter().position(|&w| w > 0)?;
+    let shape_ix = instance.demand.desired().iter().position(|&w| w > 0)?;
     let shape = &instance.demand.shapes[shape_ix];
     let mut on_node: Vec<Vec<CandidateIx>> =
         vec![Vec::new(); instance.placement.cluster.node_count()];

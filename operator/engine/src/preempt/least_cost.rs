@@ -8,10 +8,10 @@
 use std::cmp::Reverse;
 
 use super::{
-    answer::{Explanation, PreemptionAnswer, PreemptionOptions},
     bound::lagrangian::{PricedSet, Relaxation},
     fit::FitCondition,
     instance::{CandidateIx, DomainInstances, PreemptionInstance, after_evicting},
+    plan::{Explanation, PreemptionOptions, PreemptionPlan},
     priority_bound::{PriorityBound, priority_bound},
     search::{
         local_search::{LAST_STEPS, LocalSearch},
@@ -35,13 +35,13 @@ const BUDGET_ROUNDS: usize = 4;
 pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
-) -> Result<PreemptionAnswer, Infeasible> {
+) -> Result<PreemptionPlan, Infeasible> {
     if let Some(level) = &instance.placement.required().gang {
         return in_best_domain(instance, options, level);
     }
     let (bound, spent) = priority_bound_within(instance, options, options.work_budget)?;
     let mut solution = solve(instance, &bound, options.work_budget + spent);
-    if bound.unknown.is_some() {
+    if bound.undecided.is_some() {
         solution.prove_nothing();
     }
     let placement = place_after(instance, &solution, options.work_budget)?;
@@ -73,12 +73,12 @@ struct DomainQuestion<'a> {
     instance: PreemptionInstance<'a>,
 }
 
-/// Solves each domain separately, and returns the answer of the cheapest domain.
+/// Solves each domain separately, and returns the plan of the cheapest domain.
 fn in_best_domain(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
     level: &LevelDomains,
-) -> Result<PreemptionAnswer, Infeasible> {
+) -> Result<PreemptionPlan, Infeasible> {
     let pin = pins(instance.placement, level)?;
     let domains = DomainInstances::new(instance.placement, level);
     let share = options.work_budget / domains.len().max(1) as u64;
@@ -92,15 +92,15 @@ fn in_best_domain(
         })
         .collect();
     let mut questions = Vec::new();
-    let mut unknown_levels = Vec::new();
-    let mut all_known = true;
+    let mut undecided_levels = Vec::new();
+    let mut all_decided = true;
     for (domain, placement) in placements.iter().enumerate() {
         let Some(placement) = placement else { continue };
         let instance = domains.preemption(instance, placement, domain);
         match priority_bound_within(&instance, options, share) {
             Ok((priority_bound, spent)) => {
                 let by_replica = instance.placement.required().replica.is_some();
-                unknown_levels.extend(priority_bound.unknown);
+                undecided_levels.extend(priority_bound.undecided);
                 questions.push(DomainQuestion {
                     domain,
                     priority_bound,
@@ -109,7 +109,7 @@ fn in_best_domain(
                 });
             }
             // The domain might hold the gang at a lower cost.
-            Err(Infeasible::GaveUp { .. }) => all_known = false,
+            Err(Infeasible::GaveUp { .. }) => all_decided = false,
             Err(_) => {}
         }
     }
@@ -117,8 +117,8 @@ fn in_best_domain(
         return Err(shortfall_of_all_domains(instance));
     };
     questions.retain(|q| q.priority_bound.level <= bound);
-    // An answer with more important victims is not better.
-    all_known &= unknown_levels.iter().all(|level| Some(*level) > bound);
+    // A plan with more important victims is not better.
+    all_decided &= undecided_levels.iter().all(|level| Some(*level) > bound);
     let budget = options.work_budget / questions.len().max(1) as u64;
     let solutions: Vec<Solution> = questions
         .iter()
@@ -134,7 +134,7 @@ fn in_best_domain(
     };
     solution.proven = all_proven;
     solution.bound = bounds;
-    if !all_known {
+    if !all_decided {
         solution.prove_nothing();
     }
     let mut placement = place_after(&question.instance, &solution, budget)?;
@@ -171,7 +171,7 @@ fn place_after(
     let evicted = solution.set.victims.iter().copied();
     let placed = place_in(instance.placement, instance.free_without(evicted));
     match &solution.set.placement {
-        Some(found) => placed.or_else(|_| Ok(found.clone())),
+        Some(earlier) => placed.or_else(|_| Ok(earlier.clone())),
         None => placed,
     }
 }
@@ -196,8 +196,8 @@ impl Solution {
         instance: &PreemptionInstance<'_>,
         placement: GangPlacement,
         priority_bound: Option<i32>,
-    ) -> PreemptionAnswer {
-        PreemptionAnswer {
+    ) -> PreemptionPlan {
+        PreemptionPlan {
             victims: instance.unit_ordinals(self.set.victims),
             placement,
             cost: self.set.cost,
@@ -309,7 +309,7 @@ fn cover_greedily(search: &mut LocalSearch<'_>, best: &mut Option<VictimSet>) ->
 fn without_needless(search: &mut LocalSearch<'_>, best: &mut VictimSet, budget: u64) {
     let steps = &search.state.instance.placement.steps;
     steps.grant(LAST_STEPS.max(budget / 2));
-    search.state.look_harder();
+    search.state.use_full_effort();
     search.set_victims(|c| best.victims.binary_search(&c).is_ok());
     if !search.state.fits() {
         return;
@@ -359,13 +359,13 @@ fn round_relaxations(
 }
 
 fn keep_better(best: &mut Option<VictimSet>, search: &mut LocalSearch<'_>) {
-    let found = search.state.victim_set();
-    if best.as_ref().is_none_or(|b| found < *b) {
-        *best = Some(found);
+    let set = search.state.victim_set();
+    if best.as_ref().is_none_or(|b| set < *b) {
+        *best = Some(set);
     }
 }
 
-/// Lower bound of the work lost by any answer, at any PDB excess.
+/// Lower bound of the work lost by any plan, at any PDB excess.
 fn least_work(instance: &PreemptionInstance<'_>, fit: &FitCondition, pool: &[bool]) -> u128 {
     let weights = Weights::work_only();
     let prices = relaxed_prices(instance, weights, pool, &vec![0; pool.len()]);

@@ -2,7 +2,7 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`answer`] | options and answers |
+//! | [`plan`] | options and plans |
 //! | [`instance`], [`fit`] | the decision in flat tables; when the gang fits, by counting |
 //! | [`bound`] | lower bounds: Lagrangian relaxation |
 //! | [`search`] | a mutable victim set, and local search over such sets |
@@ -11,7 +11,6 @@
 //! | [`kep`] | KEP-5710 as released |
 //! | [`explain`] | reasons for the choice of victims |
 
-mod answer;
 mod bound;
 mod explain;
 mod fit;
@@ -19,15 +18,14 @@ mod follow_on;
 mod instance;
 mod kep;
 mod least_cost;
+mod plan;
 mod priority_bound;
 mod search;
 #[cfg(test)]
 mod testing;
 
-pub use answer::{
-    Algorithm, Explanation, FollowOn, PreemptionAnswer, PreemptionOptions, VictimOrder,
-};
 pub use explain::{Reasons, RunnerUp, Spared, Taken, explain};
+pub use plan::{Algorithm, Explanation, FollowOn, PreemptionOptions, PreemptionPlan, VictimOrder};
 
 use crate::{
     cluster::Cluster,
@@ -58,7 +56,7 @@ pub fn preempt(
     units: &Units,
     demand: &Demand,
     options: &PreemptionOptions,
-) -> Result<PreemptionAnswer, Infeasible> {
+) -> Result<PreemptionPlan, Infeasible> {
     decide(
         cluster,
         units,
@@ -79,7 +77,7 @@ pub fn preempt(
 
 /// As [`preempt`] with [`Algorithm::Kep`]. Without a topology constraint, members are placed one by
 /// one on the first node in this order with capacity. kube-scheduler has its own order (score,
-/// random ties); an explicit order makes both answers comparable.
+/// random ties); an explicit order makes both plans comparable.
 ///
 /// # Errors
 ///
@@ -89,7 +87,7 @@ pub fn preempt_kep_in_order(
     units: &Units,
     demand: &Demand,
     node_order: &[NodeIx],
-) -> Result<PreemptionAnswer, Infeasible> {
+) -> Result<PreemptionPlan, Infeasible> {
     let options = PreemptionOptions::default();
     decide(cluster, units, demand, &options, |instance, _| {
         kep::preempt(&instance, Some(node_order))
@@ -103,8 +101,8 @@ fn decide(
     units: &Units,
     demand: &Demand,
     options: &PreemptionOptions,
-    algorithm: impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionAnswer, Infeasible>,
-) -> Result<PreemptionAnswer, Infeasible> {
+    algorithm: impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionPlan, Infeasible>,
+) -> Result<PreemptionPlan, Infeasible> {
     check(cluster, demand)?;
     let work_budget = options.work_budget;
     let decide_divided = |demand: &Demand, work_budget| {
@@ -117,7 +115,7 @@ fn decide(
         return decide_divided(demand, work_budget);
     };
     if let Some(placement) = place_if_it_fits(cluster, demand, work_budget) {
-        return Ok(PreemptionAnswer::without_victims(placement));
+        return Ok(PreemptionPlan::without_victims(placement));
     }
     let free = place_if_it_fits(cluster, &min_count.least(), work_budget);
     let (mut divisions, complete) = min_count.alternatives(free.as_ref());
@@ -126,29 +124,29 @@ fn decide(
         let all_work = units.units.iter().map(|unit| Price::from(unit.cost)).sum();
         let weights = Weights::excess_first(all_work);
         divisions.extend(min_count.cheapest(free.as_ref(), |demand| {
-            let answer = decide_divided(demand, part).ok()?;
-            let bound = answer.explanation.priority_bound;
-            Some((bound, weights.scalar(&answer.cost)))
+            let plan = decide_divided(demand, part).ok()?;
+            let bound = plan.explanation.priority_bound;
+            Some((bound, weights.scalar(&plan.cost)))
         }));
     }
     let each = work_budget / divisions.len().max(1) as u64;
-    let answers: Vec<Result<PreemptionAnswer, Infeasible>> = divisions
+    let plans: Vec<Result<PreemptionPlan, Infeasible>> = divisions
         .iter()
         .map(|demand| decide_divided(demand, each))
         .collect();
-    let known = |answer: &Result<PreemptionAnswer, Infeasible>| match answer {
-        Ok(answer) => answer.proven,
+    let is_proven = |plan: &Result<PreemptionPlan, Infeasible>| match plan {
+        Ok(plan) => plan.proven,
         Err(reason) => !matches!(reason, Infeasible::GaveUp { .. }),
     };
-    let proven = complete && answers.iter().all(known);
-    let answers = answers.into_iter().flatten();
-    let best = answers.min_by_key(|a| (a.explanation.priority_bound, a.cost));
+    let proven = complete && plans.iter().all(is_proven);
+    let plans = plans.into_iter().flatten();
+    let best = plans.min_by_key(|a| (a.explanation.priority_bound, a.cost));
     match best {
         Some(best) if proven => Ok(best),
         Some(best) => Ok(best.without_proof()),
         None => {
-            let answer = min_count.first(|demand| decide_divided(demand, each));
-            answer.map(PreemptionAnswer::without_proof)
+            let plan = min_count.first(|demand| decide_divided(demand, each));
+            plan.map(PreemptionPlan::without_proof)
         }
     }
 }
@@ -158,10 +156,10 @@ fn decide_divided(
     placing: &PlacementInstance<'_>,
     units: &Units,
     work_budget: u64,
-    algorithm: &impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionAnswer, Infeasible>,
-) -> Result<PreemptionAnswer, Infeasible> {
+    algorithm: &impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionPlan, Infeasible>,
+) -> Result<PreemptionPlan, Infeasible> {
     let short = match place_in_free(placing) {
-        Ok(placement) => return Ok(PreemptionAnswer::without_victims(placement)),
+        Ok(placement) => return Ok(PreemptionPlan::without_victims(placement)),
         Err(reason) => reason,
     };
     if placing.demand.preemption == EvictionPolicy::Never {
@@ -170,10 +168,10 @@ fn decide_divided(
             other => other,
         });
     }
-    let answer = algorithm(PreemptionInstance::new(placing, units), work_budget)?;
+    let plan = algorithm(PreemptionInstance::new(placing, units), work_budget)?;
     Ok(match short {
         // Fewer evictions may suffice.
-        Infeasible::GaveUp { .. } => answer.without_proof(),
-        _ => answer,
+        Infeasible::GaveUp { .. } => plan.without_proof(),
+        _ => plan,
     })
 }

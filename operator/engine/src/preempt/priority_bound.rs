@@ -1,16 +1,16 @@
 //! Priority bound of candidates: KEP-5710 spares more important work first.
 
 use super::{
-    answer::VictimOrder,
     instance::{PreemptionInstance, after_evicting},
+    plan::VictimOrder,
 };
 use crate::{infeasible::Infeasible, placement::place_in, problem::GangPlacement};
 
 pub(super) struct PriorityBound {
     /// The bound. `None` if priorities set no bound.
     pub level: Option<i32>,
-    /// Lowest priority for which the search ended without an answer.
-    pub unknown: Option<i32>,
+    /// Lowest priority for which the search ended without a plan.
+    pub undecided: Option<i32>,
     /// Placement of the gang after the eviction of all candidates up to the bound.
     pub placement: GangPlacement,
 }
@@ -23,7 +23,7 @@ pub(super) fn priority_bound(
 ) -> Result<PriorityBound, Infeasible> {
     let mut bound = PriorityBound {
         level: None,
-        unknown: None,
+        undecided: None,
         placement: fits_without(instance, None).map_err(after_evicting)?,
     };
     if order == VictimOrder::LeastWork {
@@ -42,7 +42,7 @@ pub(super) fn priority_bound(
                 (bound.level, bound.placement) = (Some(level), placement);
                 break;
             }
-            Err(Infeasible::GaveUp { .. }) => drop(bound.unknown.get_or_insert(level)),
+            Err(Infeasible::GaveUp { .. }) => drop(bound.undecided.get_or_insert(level)),
             Err(_) => {}
         }
     }

@@ -127,11 +127,11 @@ fn questions() -> impl Strategy<Value = Question> {
 pub(super) fn over_questions(
     check: impl Fn(&PreemptionInstance<'_>, &FitCondition) -> Result<bool, TestCaseError>,
 ) {
-    let (asked, useful) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let (checked, useful) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let result = runner().run(&questions(), |question| {
         let placement = PlacementInstance::new(&question.cluster, &question.demand);
         let fit = FitCondition::new(&placement);
-        asked.set(asked.get() + 1);
+        checked.set(checked.get() + 1);
         useful.set(
             useful.get()
                 + u32::from(check(
@@ -143,10 +143,10 @@ pub(super) fn over_questions(
     });
     assert_eq!(result.map_err(|error| error.to_string()), Ok(()));
     assert!(
-        useful.get() * 2 > asked.get(),
+        useful.get() * 2 > checked.get(),
         "{} of {}",
         useful.get(),
-        asked.get()
+        checked.get()
     );
 }
 

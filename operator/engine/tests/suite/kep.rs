@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Cluster, ClusterNode, Demand, EvictionPolicy, Infeasible, NodeSet, Pods, PreemptionAnswer,
+    Cluster, ClusterNode, Demand, EvictionPolicy, Infeasible, NodeSet, Pods, PreemptionPlan,
     RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units,
     preempt_kep_in_order,
 };
@@ -100,7 +100,7 @@ impl Case {
         self
     }
 
-    fn answer(&self, demand: &Demand) -> Result<PreemptionAnswer, Infeasible> {
+    fn answer(&self, demand: &Demand) -> Result<PreemptionPlan, Infeasible> {
         let node_order: Vec<_> = (0..self.cluster.node_count()).collect();
         preempt_kep_in_order(&self.cluster, &self.units, demand, &node_order)
     }

@@ -393,7 +393,10 @@ fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_orde
         count: 3,
     }];
     demand.min_count = 5;
-    assert_eq!((demand.needed(), demand.wanted()), (vec![2, 0], vec![4, 1]));
+    assert_eq!(
+        (demand.needed(), demand.desired()),
+        (vec![2, 0], vec![4, 1])
+    );
 }
 
 /// Racks of one node with so many free accelerators each, in zones of so many racks.

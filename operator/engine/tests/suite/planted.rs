@@ -190,7 +190,7 @@ fn question(mut raw: Raw, held: bool) -> Option<Question> {
     if planted.is_empty() {
         return None;
     }
-    let mut wanted: Vec<Shape> = planted
+    let mut desired: Vec<Shape> = planted
         .iter()
         .map(|&shape| {
             let mut all = Shape::new(raw.requests[shape].as_slice(), count(shape));
@@ -235,7 +235,7 @@ fn question(mut raw: Raw, held: bool) -> Option<Question> {
                 .iter_mut()
                 .zip(request)
                 .for_each(|(h, r)| *h -= r);
-            wanted[ordinal(first)].running.push(RunningMembers {
+            desired[ordinal(first)].running.push(RunningMembers {
                 replica: 0,
                 node: ix,
                 count: 1,
@@ -249,8 +249,8 @@ fn question(mut raw: Raw, held: bool) -> Option<Question> {
         }
     }
     let demand = Demand {
-        min_count: wanted.iter().map(|s| s.min).sum(),
-        shapes: wanted,
+        min_count: desired.iter().map(|s| s.min).sum(),
+        shapes: desired,
         topology: raw.topology,
         excluded,
         ..Demand::homogeneous([1].as_slice(), 1, PRIORITY)

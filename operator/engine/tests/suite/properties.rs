@@ -107,12 +107,12 @@ fn check_placement(
         );
     }
     let mut members = 0;
-    for (ix, (shape, wanted)) in demand.shapes.iter().zip(demand.wanted()).enumerate() {
+    for (ix, (shape, desired)) in demand.shapes.iter().zip(demand.desired()).enumerate() {
         let placed = count_of(placement, ix);
         let all = placed + shape.running_count();
         members += all;
         prop_assert!(
-            all >= shape.min && placed <= wanted,
+            all >= shape.min && placed <= desired,
             "{placed} pods of shape {ix}"
         );
     }
@@ -277,7 +277,7 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
                             n,
                         )
                     };
-                    let full = placement.count() == demand.wanted()[0];
+                    let full = placement.count() == demand.desired()[0];
                     prop_assert!(
                         full || !(0..cluster.node_count()).any(more),
                         "others fit besides"

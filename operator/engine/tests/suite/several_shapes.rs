@@ -2,8 +2,8 @@
 //! construction, and in almost no other way.
 
 use lockstep_engine::{
-    Amounts, Cluster, ClusterNode, Demand, EvictionPolicy, Infeasible, Pods, PreemptionAnswer,
-    PreemptionOptions, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units, place,
+    Amounts, Cluster, ClusterNode, Demand, EvictionPolicy, Infeasible, Pods, PreemptionOptions,
+    PreemptionPlan, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units, place,
     place_within, preempt,
 };
 use smallvec::smallvec;
@@ -217,7 +217,7 @@ impl BesideAmpleNode {
     }
 
     /// Answers with a small and a large step limit.
-    fn answers(&self) -> [PreemptionAnswer; 2] {
+    fn answers(&self) -> [PreemptionPlan; 2] {
         [2, 10_000_000].map(|work_budget| {
             let options = PreemptionOptions {
                 work_budget,

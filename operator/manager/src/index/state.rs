@@ -247,7 +247,7 @@ impl State {
             NodeState::Silent { .. } => NodeState::Silent {
                 since: silent_since(info, self.zones.get(&info.zone)),
             },
-            NodeState::Ready | NodeState::Gone => read,
+            NodeState::Ready | NodeState::Removed => read,
         }
     }
 

@@ -51,7 +51,7 @@ impl StepResults {
             StepResult::Unsure(key) => {
                 self.unsure.insert(key);
             }
-            StepResult::EvictionDryRun(uid, allowed, at) => memory.answered(uid, allowed, at),
+            StepResult::EvictionDryRun(uid, allowed, at) => memory.note_dry_run(uid, allowed, at),
             StepResult::Failed => self.again = true,
             StepResult::Nothing => {}
         }
@@ -185,7 +185,7 @@ impl StepSender {
                 pod,
                 by_force,
             } => self.evict(&pod, by_force).await,
-            Step::AskEviction(pod) => self.dry_run_eviction(pod, now).await,
+            Step::DryRunEviction(pod) => self.dry_run_eviction(pod, now).await,
             Step::Nominate { pod, node } => {
                 let patch =
                     json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
@@ -264,12 +264,12 @@ impl StepSender {
         let pods = api
             .list_metadata(&ListParams::default().labels(&selector))
             .await?;
-        let mut unseen = pods.into_iter().filter(|pod| {
+        let mut unobserved = pods.into_iter().filter(|pod| {
             let uid = pod.metadata.uid.as_ref();
             let ours = workload_of(&pod.metadata).is_some_and(|o| vacated.workload_uid == *o.uid);
-            ours && uid.is_some_and(|uid| !vacated.seen.contains(uid.as_str()))
+            ours && uid.is_some_and(|uid| !vacated.observed.contains(uid.as_str()))
         });
-        Ok(unseen.next().and_then(|pod| pod.metadata.name))
+        Ok(unobserved.next().and_then(|pod| pod.metadata.name))
     }
 
     async fn evict(&self, pod: &PodRef, by_force: bool) -> StepResult {

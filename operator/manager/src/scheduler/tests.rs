@@ -203,7 +203,7 @@ async fn capacity_is_not_reassigned_while_the_server_has_a_pod_missing_from_the_
         let (actor, calls) = actor(answer);
         let vacated = Vacated {
             workload_uid: "w".parse().unwrap(),
-            seen: [seen.parse().unwrap()].into(),
+            observed: [seen.parse().unwrap()].into(),
         };
         let acted = actor
             .act(vec![write(Some(vacated))], &mut Memory::default(), now())
@@ -316,7 +316,7 @@ async fn a_server_that_is_overloaded_says_nothing_about_budgets() {
     let budget: Answer = |_| Some(refused_by_budget());
     for (answer, says, again) in [(overload, None, true), (budget, Some(false), false)] {
         let (actor, calls) = actor(answer);
-        let ask = Step::AskEviction(pod_ref());
+        let ask = Step::DryRunEviction(pod_ref());
         let mut memory = Memory::default();
         let acted = actor.act(vec![ask], &mut memory, now()).await;
         assert_eq!((memory.may_evict("u", now()), acted.again), (says, again));

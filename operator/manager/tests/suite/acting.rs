@@ -298,7 +298,7 @@ async fn a_webhook_without_dry_run_gives_no_verdict_and_a_failed_webhook_blocks_
     let waiting = act(&api, 8, ask(false)).await;
     let judged = waiting.dry_runs.unwrap();
     assert!(waiting.failure.is_none() && judged.dry_run.failed);
-    assert_eq!(judged.pods["a"], Admission::Unanswered(why.into()));
+    assert_eq!(judged.pods["a"], Admission::Failed(why.into()));
 }
 
 #[tokio::test]

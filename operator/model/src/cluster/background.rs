@@ -18,7 +18,7 @@ use crate::pods::pod_view::namespaces_of;
 
 /// Requests and reservations of gangs, for the recognition of irrelevant pod churn.
 #[derive(Clone, Debug, Default)]
-pub struct AskedAmounts {
+pub struct RequestedAmounts {
     /// Resources of one member, for all templates of all gangs.
     pub members: BTreeSet<Amounts>,
     /// Nodes with reservations for members without pods.
@@ -29,7 +29,7 @@ pub struct AskedAmounts {
     pub avoided: Vec<(Arc<str>, LabelSelector)>,
 }
 
-impl AskedAmounts {
+impl RequestedAmounts {
     /// True if no change since the earlier snapshot affects a gang: the same number of members fits
     /// on each node, for all evictions and reservations.
     pub fn make_no_difference(&self, earlier: &Snapshot, now: &Snapshot) -> bool {
@@ -63,9 +63,9 @@ impl AskedAmounts {
             return false;
         }
         let offered = now.free_capacity().allocatable(node);
-        let fits = |asked: &&Amounts| asked.iter().zip(offered).all(|(a, o)| a <= o);
-        let asked: Vec<&Amounts> = self.members.iter().filter(fits).collect();
-        if asked.is_empty() {
+        let fits = |requested: &&Amounts| requested.iter().zip(offered).all(|(a, o)| a <= o);
+        let requested: Vec<&Amounts> = self.members.iter().filter(fits).collect();
+        if requested.is_empty() {
             return true;
         }
         let before: Vec<(&Arc<Pod>, Amounts)> = with_amounts(now, &before);
@@ -73,15 +73,15 @@ impl AskedAmounts {
         let changed = || only_in(&before, &after).chain(only_in(&after, &before));
         let touched = |dim: usize| changed().any(|(_, held)| held[dim] != 0);
         let unchanged = (0..offered.len()).filter(|&dim| !touched(dim));
-        let mut asked_by_all = unchanged.filter(|&dim| asked.iter().all(|a| a[dim] > 0));
+        let mut requested_by_all = unchanged.filter(|&dim| requested.iter().all(|a| a[dim] > 0));
         let contested = (0..offered.len()).filter(|&dim| touched(dim));
         let contested: Vec<usize> = contested
-            .filter(|&dim| asked.iter().any(|a| a[dim] > 0))
+            .filter(|&dim| requested.iter().any(|a| a[dim] > 0))
             .collect();
         contested.is_empty()
-            || asked_by_all.any(|by| {
-                decides_alone(by, &contested, offered, &asked, &before)
-                    && decides_alone(by, &contested, offered, &asked, &after)
+            || requested_by_all.any(|by| {
+                decides_alone(by, &contested, offered, &requested, &before)
+                    && decides_alone(by, &contested, offered, &requested, &after)
             })
     }
 }
@@ -116,7 +116,7 @@ fn decides_alone(
     by: usize,
     others: &[usize],
     offered: &[i64],
-    asked: &[&Amounts],
+    requested: &[&Amounts],
     pods: &[(&Arc<Pod>, Amounts)],
 ) -> bool {
     others.iter().all(|&other| {
@@ -130,7 +130,7 @@ fn decides_alone(
             .iter()
             .map(|(_, held)| held)
             .filter(|held| held[by] > 0);
-        asked.iter().copied().chain(holders).all(|amounts| {
+        requested.iter().copied().chain(holders).all(|amounts| {
             i128::from(amounts[other]) * i128::from(offered[by]) <= left * i128::from(amounts[by])
         })
     })

@@ -103,17 +103,17 @@ fn restarts_all(spec: &PodSpec) -> bool {
 #[derive(Debug, Default)]
 pub struct Verdicts {
     templates: HashMap<String, TemplateVerdict>,
-    answers: Vec<Answer>,
+    verdicts: Vec<Verdict>,
 }
 
 #[derive(Debug)]
 struct TemplateVerdict {
-    answer: usize,
+    verdict: usize,
     used: bool,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct Verdict {
     constraints: Constraints,
     admitted: HashMap<ClassId, bool>,
     /// Result for a version of the nodes.
@@ -128,9 +128,9 @@ impl Verdicts {
         constraints: &Constraints,
         snapshot: &Snapshot,
     ) -> Arc<NodeSet> {
-        let at = self.answer_of(key, constraints);
-        let answer = &mut self.answers[at];
-        if let Some((version, nodes)) = &answer.nodes
+        let at = self.index_of(key, constraints);
+        let verdict = &mut self.verdicts[at];
+        if let Some((version, nodes)) = &verdict.nodes
             && *version == snapshot.nodes_version()
         {
             return Arc::clone(nodes);
@@ -144,7 +144,7 @@ impl Verdicts {
             let admitted = if names_nodes {
                 constraints.admit(node)
             } else {
-                *answer
+                *verdict
                     .admitted
                     .entry(class)
                     .or_insert_with(|| constraints.admit(node))
@@ -152,22 +152,22 @@ impl Verdicts {
             set.set(ix, admitted);
         }
         let nodes = Arc::new(set);
-        answer.nodes = Some((snapshot.nodes_version(), Arc::clone(&nodes)));
+        verdict.nodes = Some((snapshot.nodes_version(), Arc::clone(&nodes)));
         nodes
     }
 
-    fn answer_of(&mut self, key: &str, constraints: &Constraints) -> usize {
+    fn index_of(&mut self, key: &str, constraints: &Constraints) -> usize {
         if let Some(template) = self.templates.get_mut(key)
-            && self.answers[template.answer].constraints.volumes == constraints.volumes
+            && self.verdicts[template.verdict].constraints.volumes == constraints.volumes
         {
             template.used = true;
-            return template.answer;
+            return template.verdict;
         }
-        let mut answers = self.answers.iter();
-        let known = answers.position(|answer| answer.constraints == *constraints);
-        let answer = known.unwrap_or(self.answers.len());
-        if known.is_none() {
-            self.answers.push(Answer {
+        let mut verdicts = self.verdicts.iter();
+        let existing = verdicts.position(|verdict| verdict.constraints == *constraints);
+        let verdict = existing.unwrap_or(self.verdicts.len());
+        if existing.is_none() {
+            self.verdicts.push(Verdict {
                 constraints: constraints.clone(),
                 admitted: HashMap::new(),
                 nodes: None,
@@ -175,23 +175,23 @@ impl Verdicts {
         }
         let used = true;
         self.templates
-            .insert(key.to_owned(), TemplateVerdict { answer, used });
-        answer
+            .insert(key.to_owned(), TemplateVerdict { verdict, used });
+        verdict
     }
 
     /// Drops templates that were not used since the last call.
     pub fn retain_used(&mut self) {
         self.templates.retain(|_, t| std::mem::take(&mut t.used));
-        let used: BTreeSet<usize> = self.templates.values().map(|t| t.answer).collect();
-        if used.len() == self.answers.len() {
+        let used: BTreeSet<usize> = self.templates.values().map(|t| t.verdict).collect();
+        if used.len() == self.verdicts.len() {
             return;
         }
         let mut at = 0..;
-        self.answers
+        self.verdicts
             .retain(|_| at.next().is_some_and(|at| used.contains(&at)));
         let moved: BTreeMap<usize, usize> = used.into_iter().zip(0..).collect();
         for template in self.templates.values_mut() {
-            template.answer = moved[&template.answer];
+            template.verdict = moved[&template.verdict];
         }
     }
 }
@@ -421,20 +421,20 @@ mod tests {
         }
         let mut verdicts = Verdicts::default();
         let any = Constraints::default();
-        let mut ask = |model: &crate::ClusterModel| {
+        let mut check = |model: &crate::ClusterModel| {
             let set = verdicts.eligible("t", &any, &model.snapshot());
             (
                 set.ones().collect::<Vec<_>>(),
-                verdicts.answers[0].admitted.len(),
+                verdicts.verdicts[0].admitted.len(),
             )
         };
-        assert_eq!(ask(&model), (vec![0, 1], 1));
+        assert_eq!(check(&model), (vec![0, 1], 1));
         model.upsert_node(Node {
             unschedulable: true,
             ..node("n2")
         });
-        assert_eq!(ask(&model), (vec![0], 2));
+        assert_eq!(check(&model), (vec![0], 2));
         model.upsert_node(node("n2"));
-        assert_eq!(ask(&model), (vec![0, 1], 2));
+        assert_eq!(check(&model), (vec![0, 1], 2));
     }
 }

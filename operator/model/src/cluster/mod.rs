@@ -173,7 +173,7 @@ pub struct ClusterModel {
     namespaces: Shared<str>,
     classes: BTreeMap<NodeClass, ClassId>,
     /// Topology keys of gangs. Those that are labels of nodes are in [`Dims`].
-    wanted_keys: BTreeSet<String>,
+    topology_keys: BTreeSet<String>,
     /// Never decreases, so that no cached verdict applies to another class.
     next_class: ClassId,
 }
@@ -200,7 +200,7 @@ impl Default for ClusterModel {
             requests: Shared::default(),
             namespaces: Shared::default(),
             classes: BTreeMap::new(),
-            wanted_keys: BTreeSet::new(),
+            topology_keys: BTreeSet::new(),
             next_class: 0,
         }
     }
@@ -226,11 +226,11 @@ impl ClusterModel {
         entry.node = Some(Arc::clone(&node));
         let new_keys: Vec<&str> = (node.labels.keys())
             .map(String::as_str)
-            .filter(|key| self.wanted_keys.contains(*key) && !self.now.dims.has_key(key))
+            .filter(|key| self.topology_keys.contains(*key) && !self.now.dims.has_key(key))
             .collect();
         let mut offered = node.allocatable.iter();
         if offered.all(|(name, _)| self.now.dims.has(name)) && new_keys.is_empty() {
-            self.tell_engine(ix, &node);
+            self.update_engine(ix, &node);
         } else {
             let names: Vec<&str> = self
                 .now
@@ -277,9 +277,9 @@ impl ClusterModel {
         }
         let pod = Arc::new(pod);
         if let Some(ix) = on {
-            let there = &mut Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]).pods;
-            let at = there.partition_point(|other| order(other) < order(&pod));
-            there.insert(at, Arc::clone(&pod));
+            let pods = &mut Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]).pods;
+            let at = pods.partition_point(|other| order(other) < order(&pod));
+            pods.insert(at, Arc::clone(&pod));
             self.now.listed.forget(ix);
             Arc::make_mut(&mut self.now.engine).add_pod(ix, &self.now.dims.amounts(&pod.requests));
         }
@@ -344,7 +344,7 @@ impl ClusterModel {
     /// Makes a node label a topology key, until [`Self::forget_unused`]. A label that no node has
     /// had takes no space, so the labels of the nodes bound what workloads can add.
     pub fn use_topology_key(&mut self, key: &str) {
-        if !self.wanted_keys.insert(key.to_owned()) {
+        if !self.topology_keys.insert(key.to_owned()) {
             return;
         }
         let mut nodes = self
@@ -378,7 +378,7 @@ impl ClusterModel {
 
     /// True after [`Self::use_topology_key`].
     pub fn has_topology_key(&self, key: &str) -> bool {
-        self.wanted_keys.contains(key)
+        self.topology_keys.contains(key)
     }
 
     pub fn has_slot(&self, slot: &str) -> bool {
@@ -386,7 +386,7 @@ impl ClusterModel {
     }
 
     pub fn forget_unused(&mut self, keys: &BTreeSet<&str>, slots: &BTreeSet<&str>) {
-        self.wanted_keys.retain(|key| keys.contains(key.as_str()));
+        self.topology_keys.retain(|key| keys.contains(key.as_str()));
         let dims = &self.now.dims;
         let used = |name: &&str| !is_slot(name) || slots.contains(name);
         let names = dims.resources().filter(used);
@@ -433,7 +433,7 @@ impl ClusterModel {
         })
     }
 
-    fn tell_engine(&mut self, ix: NodeIx, node: &Node) {
+    fn update_engine(&mut self, ix: NodeIx, node: &Node) {
         let dims = Arc::make_mut(&mut self.now.dims);
         let spec = EngineNode {
             allocatable: dims.offered(node),
@@ -447,13 +447,13 @@ impl ClusterModel {
     /// reuse a node name.
     fn compact(&mut self) {
         const SLACK: usize = 64;
-        let gone = self
+        let unused = self
             .now
             .nodes
             .iter()
             .filter(|n| n.node.is_none() && n.pods.is_empty())
             .count();
-        if gone > SLACK.max(self.now.nodes.len() / 2) {
+        if unused > SLACK.max(self.now.nodes.len() / 2) {
             let dims = Dims::new(self.now.dims.resources(), self.now.dims.keys());
             self.rebuild(dims);
         }
@@ -481,7 +481,7 @@ impl ClusterModel {
         self.nodes_changed();
         for (ix, entry) in entries.iter().enumerate() {
             if let Some(node) = &entry.node {
-                self.tell_engine(ix, node);
+                self.update_engine(ix, node);
             }
             for pod in &entry.pods {
                 Arc::make_mut(&mut self.now.engine)

@@ -59,13 +59,13 @@ impl Neighbourly<'_> {
                 a.required_during_scheduling_ignored_during_execution
                     .as_ref()
             });
-        let mut away = self.anti_affinity();
+        let mut terms = self.anti_affinity();
         let mut spread = self.spec.topology_spread_constraints.iter().flatten();
         if self.spec.resource_claims.iter().flatten().next().is_some() {
             Some("resource claims (DRA)")
         } else if near.is_some_and(|terms| !terms.is_empty()) {
             Some("required pod affinity")
-        } else if !away.all(|term| self.is_modelled(term, gang)) {
+        } else if !terms.all(|term| self.is_modelled(term, gang)) {
             Some("required pod anti-affinity to other pods")
         } else if spread.any(|c| c.when_unsatisfiable == "DoNotSchedule") {
             Some("topology spread constraints (DoNotSchedule)")
@@ -143,12 +143,12 @@ pub fn nodes_of_matching<'c>(
     workload: &'c str,
     selectors: &'c [LabelSelector],
 ) -> impl Iterator<Item = NodeIx> + 'c {
-    let there = cluster.listed_pods().filter(move |listed| {
+    let others = cluster.listed_pods().filter(move |listed| {
         let owner = listed.pod.owner.as_ref();
         *listed.pod.namespace == *namespace && owner.is_none_or(|uid| uid.as_str() != workload)
     });
     let matches = |s: &LabelSelector, labels: &BTreeMap<String, String>| selects(s, labels);
-    let matching = there.filter(move |listed| {
+    let matching = others.filter(move |listed| {
         let mut selectors = selectors.iter();
         selectors.any(|s| matches(s, &listed.pod.labels))
     });

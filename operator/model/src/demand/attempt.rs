@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use lockstep_engine::{
-    Amounts, Cluster, Demand, GangPlacement, Infeasible, NodeIx, PreemptionAnswer, Reasons,
-    explain, place_if_it_fits, place_within, preempt,
+    Amounts, Cluster, Demand, GangPlacement, Infeasible, NodeIx, PreemptionPlan, Reasons, explain,
+    place_if_it_fits, place_within, preempt,
 };
 
-use crate::demand::reservation::{AskingGang, QueueReservation, ReservationsAhead};
+use crate::demand::reservation::{QueueReservation, Requester, ReservationsAhead};
 use crate::eviction::rules::Rules;
 use crate::eviction::units::UnitTable;
 
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementAttempt<'a> {
     pub demand: &'a Demand,
-    pub asking: AskingGang<'a>,
+    pub requester: Requester<'a>,
     pub ahead: &'a ReservationsAhead,
     /// Step limit of a placement search for several shapes.
     pub placement_steps: u64,
@@ -37,7 +37,7 @@ impl<'a> PlacementAttempt<'a> {
     /// Free capacity without the reservations that bind the gang.
     pub fn left_over(&self, free: &Cluster) -> Cluster {
         let mut left = free.clone();
-        for reservation in self.ahead.binding(&self.asking) {
+        for reservation in self.ahead.binding(&self.requester) {
             reservation.take(&mut left);
         }
         left
@@ -51,7 +51,7 @@ impl<'a> PlacementAttempt<'a> {
     /// Places the gang in capacity reserved for later, which it releases in time. `None` if that is
     /// no help.
     pub fn as_backfill(&'a self, free: &Cluster) -> Option<BackfillPlacement<'a>> {
-        let (now, later) = self.ahead.binding_now(&self.asking);
+        let (now, later) = self.ahead.binding_now(&self.requester);
         if later.is_empty() {
             return None;
         }
@@ -70,15 +70,15 @@ impl<'a> PlacementAttempt<'a> {
 
     /// Reservations without which the gang would fit. Empty if it would not fit even then.
     pub fn kept_waiting_by(&'a self, free: &Cluster) -> Vec<&'a QueueReservation> {
-        let binding: Vec<&QueueReservation> = self.ahead.binding(&self.asking).collect();
+        let binding: Vec<&QueueReservation> = self.ahead.binding(&self.requester).collect();
         if binding.is_empty() {
             return binding;
         }
         let Some(placement) = place_if_it_fits(free, self.demand, self.placement_steps) else {
             return Vec::new();
         };
-        let wanted = nodes(&placement);
-        let in_way = |r: &&QueueReservation| r.nodes.keys().any(|n| wanted.contains(n));
+        let needed = nodes(&placement);
+        let in_way = |r: &&QueueReservation| r.nodes.keys().any(|n| needed.contains(n));
         binding.into_iter().filter(in_way).collect()
     }
 
@@ -108,11 +108,11 @@ impl<'a> PlacementAttempt<'a> {
     ) -> Result<Eviction, Infeasible> {
         let mut options = rules.options();
         options.work_budget *= self.effort;
-        let answer = preempt(free, &table.units, self.demand, &options)?;
-        let reasons = explain(free, &table.units, self.demand, &options, &answer);
+        let plan = preempt(free, &table.units, self.demand, &options)?;
+        let reasons = explain(free, &table.units, self.demand, &options, &plan);
         Ok(Eviction {
             table,
-            answer,
+            plan,
             reasons,
         })
     }
@@ -129,7 +129,7 @@ fn nodes(placement: &GangPlacement) -> BTreeSet<NodeIx> {
 #[derive(Clone, Debug)]
 pub struct Eviction {
     pub table: UnitTable,
-    pub answer: PreemptionAnswer,
+    pub plan: PreemptionPlan,
     pub reasons: Reasons,
 }
 
@@ -201,7 +201,7 @@ mod tests {
                     gang: 7,
                     priority: 50,
                     preempts: true,
-                    wanted: [GPU.to_owned()].into(),
+                    requested: [GPU.to_owned()].into(),
                     starts_at: None,
                     nodes: [(0, whole)].into(),
                 },
@@ -213,13 +213,13 @@ mod tests {
             }
         }
 
-        fn ask<T>(&self, what: impl FnOnce(&PlacementAttempt<'_>, &Cluster) -> T) -> T {
+        fn with_attempt<T>(&self, what: impl FnOnce(&PlacementAttempt<'_>, &Cluster) -> T) -> T {
             let demand = self.request.demand(&self.cluster).unwrap();
             let ahead = ReservationsAhead::from_iter([self.held.clone()]);
             let second = |s: i64| DateTime::from_timestamp(s, 0).unwrap();
             let attempt = PlacementAttempt {
                 demand: &demand,
-                asking: AskingGang {
+                requester: Requester {
                     request: &self.request,
                     namespace: "ml",
                     victim_priority: self.victim_priority,
@@ -236,11 +236,11 @@ mod tests {
         }
 
         fn placed(&self) -> bool {
-            self.ask(|attempt, free| attempt.in_free_capacity(free).is_ok())
+            self.with_attempt(|attempt, free| attempt.in_free_capacity(free).is_ok())
         }
 
         fn backfills(&self) -> bool {
-            self.ask(|attempt, free| attempt.as_backfill(free).is_some())
+            self.with_attempt(|attempt, free| attempt.as_backfill(free).is_some())
         }
     }
 
@@ -262,7 +262,7 @@ mod tests {
         case.victims.excluded_namespaces = ["ml".to_owned()].into();
         assert!(!case.placed(), "nothing of its namespace is evicted");
         case = lower();
-        case.held.wanted = ["amd.com/gpu".to_owned()].into();
+        case.held.requested = ["amd.com/gpu".to_owned()].into();
         assert!(!case.placed(), "it holds nothing that the holder asks for");
         case.victims.scope = VictimScope::Any;
         assert!(case.placed());
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn the_reservations_that_delay_a_fitting_gang_are_known() {
         let by = |gpus| {
-            Case::new(gpus).ask(|attempt, free| {
+            Case::new(gpus).with_attempt(|attempt, free| {
                 let by = attempt.kept_waiting_by(free);
                 by.iter().map(|r| r.gang).collect::<Vec<_>>()
             })
@@ -291,7 +291,7 @@ mod tests {
             case.cluster.dims().amounts(&mk_pod("p", "n1", 3).requests),
         )];
         let soon = |case: &Case| {
-            case.ask(|attempt, free| {
+            case.with_attempt(|attempt, free| {
                 attempt
                     .after_terminations(attempt.left_over(free), &leaving)
                     .1

@@ -91,7 +91,7 @@ impl PlacementRequest {
             .filter(|level| level.mode == TopologyMode::Required)
             .map(|level| (level, snapshot.dims().key(&level.key)))
             .collect();
-        let mut found = UnsuitableNodes {
+        let mut counts = UnsuitableNodes {
             field: key_field(&self.topology),
             ..UnsuitableNodes::default()
         };
@@ -99,29 +99,29 @@ impl PlacementRequest {
         for (ix, node) in nodes(snapshot) {
             if !demand.admits(shape, ix) {
                 *match node {
-                    _ if demand.excluded.contains(ix) => &mut found.avoided,
-                    _ if is_closed(ix) => &mut found.closed,
-                    node if node.unschedulable => &mut found.cordoned,
-                    node if !node.state.is_ready() => &mut found.not_ready,
-                    _ => &mut found.unmatched,
+                    _ if demand.excluded.contains(ix) => &mut counts.avoided,
+                    _ if is_closed(ix) => &mut counts.closed,
+                    node if node.unschedulable => &mut counts.cordoned,
+                    node if !node.state.is_ready() => &mut counts.not_ready,
+                    _ => &mut counts.unmatched,
                 } += 1;
             } else if let Some(miss) = shortage(snapshot, empty.allocatable(ix), shape) {
-                found.too_small += 1;
+                counts.too_small += 1;
                 nearest = nearest.into_iter().chain([miss]).min();
             } else if let Some((level, _)) = required
                 .iter()
                 .find(|(_, key)| empty.domain(ix, *key).is_none())
             {
-                *found.unlabelled.entry(level.key.clone()).or_default() += 1;
+                *counts.unlabelled.entry(level.key.clone()).or_default() += 1;
             } else {
-                found.suitable += 1;
+                counts.suitable += 1;
             }
         }
-        found.nearest_miss = nearest.map(|(_, text)| text).unwrap_or_default();
+        counts.nearest_miss = nearest.map(|(_, text)| text).unwrap_or_default();
         let member = template.and_then(|t| t.members.first());
         let group = member.filter(|_| self.templates.len() > 1);
-        found.group = group.map(|member| member.group.clone());
-        found
+        counts.group = group.map(|member| member.group.clone());
+        counts
     }
 }
 

@@ -1,4 +1,4 @@
-//! Converts a gang's request to the engine's demand, and the engine's answer to a node per member.
+//! Converts a gang's request to the engine's demand, and the engine's placement to a node per member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl PlacementRequest {
             .templates
             .iter()
             .map(|template| {
-                if let Some(name) = snapshot.dims().unknown(&template.requests) {
+                if let Some(name) = snapshot.dims().never_offered(&template.requests) {
                     return Err(Misfit::Resource(name.to_owned()));
                 }
                 let replicas = template.replicas();

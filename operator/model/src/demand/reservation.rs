@@ -14,7 +14,7 @@ const MARGIN: TimeDelta = TimeDelta::seconds(30);
 
 /// A gang that requests capacity, for reservations ahead of it in the queue.
 #[derive(Clone, Copy, Debug)]
-pub struct AskingGang<'a> {
+pub struct Requester<'a> {
     pub request: &'a PlacementRequest,
     pub namespace: &'a str,
     pub victim_priority: i32,
@@ -34,7 +34,7 @@ pub struct QueueReservation {
     pub priority: i32,
     pub preempts: bool,
     /// Extended resources that it requests.
-    pub wanted: BTreeSet<String>,
+    pub requested: BTreeSet<String>,
     /// Latest start of the gang on the reserved nodes. `None`: unknown.
     pub starts_at: Option<DateTime<Utc>>,
     pub nodes: BTreeMap<NodeIx, Amounts>,
@@ -54,24 +54,24 @@ impl QueueReservation {
     }
 
     /// True if the holder could evict the gang as soon as it runs.
-    fn can_take_back(&self, asking: &AskingGang<'_>) -> bool {
+    fn can_take_back(&self, requester: &Requester<'_>) -> bool {
         self.preempts
-            && asking.evictable
-            && asking.victim_priority < self.priority
-            && self.reaches(asking)
+            && requester.evictable
+            && requester.victim_priority < self.priority
+            && self.reaches(requester)
     }
 
-    fn reaches(&self, asking: &AskingGang<'_>) -> bool {
+    fn reaches(&self, requester: &Requester<'_>) -> bool {
         let nobody = BTreeSet::new();
         // Budgets change with every pod, so their current state is ignored.
         let filter = VictimFilter {
-            rules: asking.victims,
-            wanted: &self.wanted,
+            rules: requester.victims,
+            requested: &self.requested,
             beyond_budgets: true,
             refused: &nobody,
         };
-        let mut holds = asking.request.templates.iter().map(|t| &*t.requests);
-        filter.admits_gang(asking.namespace, &mut holds)
+        let mut holds = requester.request.templates.iter().map(|t| &*t.requests);
+        filter.admits_gang(requester.namespace, &mut holds)
     }
 
     /// True if a gang with this end ends before the reservation starts, and the holder may preempt
@@ -102,21 +102,21 @@ impl ReservationsAhead {
     /// preempt yields to a running gang, which holds more capacity than it lacks.
     pub(crate) fn binding<'a>(
         &'a self,
-        asking: &'a AskingGang<'a>,
+        requester: &'a Requester<'a>,
     ) -> impl Iterator<Item = &'a QueueReservation> {
-        let yields = |r: &QueueReservation| asking.replaces && !r.preempts;
+        let yields = |r: &QueueReservation| requester.replaces && !r.preempts;
         let all = self.0.iter();
-        all.filter(move |r| !yields(r) && !r.can_take_back(asking))
+        all.filter(move |r| !yields(r) && !r.can_take_back(requester))
     }
 
     /// Binding reservations: usable before the gang's end, and usable only after it.
     pub(crate) fn binding_now<'a>(
         &'a self,
-        asking: &'a AskingGang<'a>,
+        requester: &'a Requester<'a>,
     ) -> (Vec<&'a QueueReservation>, Vec<&'a QueueReservation>) {
         let (later, now) = self
-            .binding(asking)
-            .partition(|r| r.starts_after(asking.ends));
+            .binding(requester)
+            .partition(|r| r.starts_after(requester.ends));
         (now, later)
     }
 }

@@ -25,11 +25,11 @@ struct Candidate<'o, 'a> {
 }
 
 impl<'a> Occupancy<'a> {
-    /// Everything evictable for a gang of this priority. `asking`: its number, if it is one of the
+    /// Everything evictable for a gang of this priority. `requester`: its number, if it is one of the
     /// gangs.
     pub fn units(
         &self,
-        asking: Option<usize>,
+        requester: Option<usize>,
         priority: i32,
         filter: VictimFilter<'_>,
     ) -> UnitTable {
@@ -37,7 +37,7 @@ impl<'a> Occupancy<'a> {
             UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
         self.about_to_go().for_each(|pod| builder.spend(pod));
         let (whole, single): (Vec<_>, Vec<_>) = self
-            .candidates(asking, priority)
+            .candidates(requester, priority)
             .partition(|candidate| candidate.gang.disruption == Disruption::Whole);
         for gang in &whole {
             self.add_whole_gang(gang, filter, &mut builder);
@@ -55,10 +55,10 @@ impl<'a> Occupancy<'a> {
     /// Gangs of lower priority that are not about to end anyway.
     fn candidates(
         &self,
-        asking: Option<usize>,
+        requester: Option<usize>,
         priority: i32,
     ) -> impl Iterator<Item = Candidate<'_, 'a>> {
-        let preemptor = asking
+        let preemptor = requester
             .and_then(|number| self.gangs.get(number))
             .map(|gang| gang.uid);
         let all = self
@@ -70,7 +70,9 @@ impl<'a> Occupancy<'a> {
                 gang,
                 counts: gang.counts_for(preemptor, priority),
             });
-        all.filter(move |c| Some(c.number) != asking && c.counts < priority && !self.goes(c.gang))
+        all.filter(move |c| {
+            Some(c.number) != requester && c.counts < priority && !self.goes(c.gang)
+        })
     }
 
     fn add_whole_gang(

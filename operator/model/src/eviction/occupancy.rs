@@ -214,7 +214,7 @@ fn is_owned_by_one_of(workloads: &HashSet<(&str, &str)>, pod: &Pod) -> bool {
 /// Cache of one value per request object. Many pods share their requests.
 #[derive(Debug)]
 pub(crate) struct ByRequests<T> {
-    known: Vec<(*const Resources, T)>,
+    entries: Vec<(*const Resources, T)>,
     at: HashMap<*const Resources, usize>,
     /// Index of the last result. Neighbours in the list of pods mostly have equal requests.
     last: usize,
@@ -223,7 +223,7 @@ pub(crate) struct ByRequests<T> {
 impl<T> Default for ByRequests<T> {
     fn default() -> Self {
         Self {
-            known: Vec::new(),
+            entries: Vec::new(),
             at: HashMap::new(),
             last: 0,
         }
@@ -231,20 +231,20 @@ impl<T> Default for ByRequests<T> {
 }
 
 impl<T> ByRequests<T> {
-    pub fn of(&mut self, requests: &Arc<Resources>, say: impl FnOnce(&Resources) -> T) -> &T {
+    pub fn of(&mut self, requests: &Arc<Resources>, compute: impl FnOnce(&Resources) -> T) -> &T {
         let key = Arc::as_ptr(requests);
         if self
-            .known
+            .entries
             .get(self.last)
             .is_none_or(|(last, _)| *last != key)
         {
-            let known = &mut self.known;
+            let entries = &mut self.entries;
             self.last = *self.at.entry(key).or_insert_with(|| {
-                known.push((key, say(requests)));
-                known.len() - 1
+                entries.push((key, compute(requests)));
+                entries.len() - 1
             });
         }
-        &self.known[self.last].1
+        &self.entries[self.last].1
     }
 }
 
@@ -309,19 +309,19 @@ impl<'a> Occupancy<'a> {
             .filter(|_| !self.budgets.is_empty() && !self.evicting.is_empty())
             .map(|listed| &*listed.pod)
             .filter(|pod| self.is_being_evicted(pod));
-        let there = |pod: &&Pod| pod.bound.is_some() && pod.alive();
-        members.chain(evicted).filter(there)
+        let occupies_node = |pod: &&Pod| pod.bound.is_some() && pod.alive();
+        members.chain(evicted).filter(occupies_node)
     }
 
     /// Upper bound of the free capacity for a gang of this priority, without any work of lower
     /// priority.
-    pub fn free_at_most(&self, asking: Option<usize>, priority: i32, free: &Cluster) -> Cluster {
+    pub fn free_at_most(&self, requester: Option<usize>, priority: i32, free: &Cluster) -> Cluster {
         let mut most = free.clone();
         let mut kinds = ByRequests::default();
-        let preemptor = asking.and_then(|number| self.gangs.get(number));
+        let preemptor = requester.and_then(|number| self.gangs.get(number));
         for (number, gang) in self.gangs.iter().enumerate() {
             let counts = gang.counts_for(preemptor.map(|p| p.uid), priority);
-            if Some(number) == asking || counts >= priority || self.goes(gang) {
+            if Some(number) == requester || counts >= priority || self.goes(gang) {
                 continue;
             }
             for held in &*gang.holds(self.cluster) {

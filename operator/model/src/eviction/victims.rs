@@ -83,7 +83,7 @@ impl VictimRules {
 pub struct VictimFilter<'a> {
     pub rules: &'a VictimRules,
     /// Extended resources that the gang requests.
-    pub wanted: &'a BTreeSet<String>,
+    pub requested: &'a BTreeSet<String>,
     /// True if victims may exceed their disruption budgets.
     pub beyond_budgets: bool,
     /// UIDs of pods whose eviction the API server has just refused.
@@ -100,7 +100,7 @@ impl VictimFilter<'_> {
     ) -> bool {
         let in_scope = match self.rules.scope {
             VictimScope::Accelerators => {
-                self.wanted.is_empty() || reserves.any(|r| self.holds_wanted(r))
+                self.requested.is_empty() || reserves.any(|r| self.holds_requested(r))
             }
             VictimScope::Gangs | VictimScope::Any => true,
         };
@@ -115,14 +115,14 @@ impl VictimFilter<'_> {
     /// True if a pod outside gangs with these resources is in scope.
     pub(crate) fn holds_in_scope(&self, requests: &Resources) -> bool {
         match self.rules.scope {
-            VictimScope::Accelerators => self.holds_wanted(requests),
+            VictimScope::Accelerators => self.holds_requested(requests),
             VictimScope::Gangs => false,
             VictimScope::Any => true,
         }
     }
 
-    fn holds_wanted(&self, resources: &Resources) -> bool {
-        self.wanted.iter().any(|name| resources.get(name) > 0)
+    fn holds_requested(&self, resources: &Resources) -> bool {
+        self.requested.iter().any(|name| resources.get(name) > 0)
     }
 }
 
@@ -134,11 +134,11 @@ mod tests {
     use crate::pods::resources::extended_resources;
     use crate::test_support::mk_pod;
 
-    fn filter(rules: &VictimRules, wanted: &[&str], pod: &Pod) -> (bool, bool) {
-        let wanted = wanted.iter().map(|w| (*w).to_owned()).collect();
+    fn filter(rules: &VictimRules, requested: &[&str], pod: &Pod) -> (bool, bool) {
+        let requested = requested.iter().map(|w| (*w).to_owned()).collect();
         let filter = VictimFilter {
             rules,
-            wanted: &wanted,
+            requested: &requested,
             beyond_budgets: false,
             refused: &BTreeSet::new(),
         };

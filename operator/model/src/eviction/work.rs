@@ -328,14 +328,14 @@ mod tests {
             scope: VictimScope::Any,
             ..VictimRules::default()
         };
-        let wanted = BTreeSet::new();
+        let requested = BTreeSet::new();
         let nobody = BTreeSet::new();
         let blocked = BlockedGang {
             number: 0,
             priority,
             victims: may_evict.then_some(VictimFilter {
                 rules: &any,
-                wanted: &wanted,
+                requested: &requested,
                 beyond_budgets: true,
                 refused: &nobody,
             }),

@@ -66,8 +66,8 @@ impl Dims {
 
     /// Ordinal of a topology key. A key that is not in use has no domains.
     pub fn key(&self, name: &str) -> KeyIx {
-        let known = self.keys.iter().position(|k| k == name);
-        known.unwrap_or(0)
+        let position = self.keys.iter().position(|k| k == name);
+        position.unwrap_or(0)
     }
 
     pub fn has_key(&self, name: &str) -> bool {
@@ -75,7 +75,7 @@ impl Dims {
     }
 
     /// Amounts by dimension. Leaves out resources that no node has ever offered; see
-    /// [`Dims::unknown`].
+    /// [`Dims::never_offered`].
     pub fn amounts(&self, resources: &Resources) -> Amounts {
         self.resources
             .iter()
@@ -84,7 +84,7 @@ impl Dims {
     }
 
     /// A resource that no node has ever offered, except slots.
-    pub fn unknown<'a>(&self, resources: &'a Resources) -> Option<&'a str> {
+    pub fn never_offered<'a>(&self, resources: &'a Resources) -> Option<&'a str> {
         resources
             .iter()
             .map(|(name, _)| name)

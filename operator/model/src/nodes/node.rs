@@ -38,7 +38,7 @@ pub enum NodeState {
         since: Option<DateTime<Utc>>,
     },
     /// Being deleted, or out of service (KEP-2268).
-    Gone,
+    Removed,
 }
 
 impl NodeState {
@@ -72,7 +72,7 @@ impl Node {
             taints: Vec::new(),
             features: BTreeSet::new(),
             unschedulable: false,
-            state: NodeState::Gone,
+            state: NodeState::Removed,
         }
     }
 
@@ -92,7 +92,7 @@ impl Node {
             features: status.declared_features.iter().cloned().collect(),
             unschedulable: spec.unschedulable,
             state: if metadata.deletion_timestamp.is_some() || out_of_service {
-                NodeState::Gone
+                NodeState::Removed
             } else {
                 state
             },

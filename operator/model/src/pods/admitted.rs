@@ -27,9 +27,9 @@ pub struct AdmittedPods {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Admission {
     As(Box<AdmittedPod>),
-    /// No answer, for a reason that may pass: a quota or an unavailable webhook.
-    Unanswered(String),
-    /// No answer possible: a webhook does not support dry runs.
+    /// No result, for a reason that may pass: a quota or an unavailable webhook.
+    Failed(String),
+    /// No result possible: a webhook does not support dry runs.
     Unsupported(String),
 }
 
@@ -45,22 +45,22 @@ impl Admission {
     pub fn why_not(&self) -> Option<&str> {
         match self {
             Self::As(_) => None,
-            Self::Unanswered(why) | Self::Unsupported(why) => Some(why),
+            Self::Failed(why) | Self::Unsupported(why) => Some(why),
         }
     }
 
     pub fn pod(&self) -> Option<&AdmittedPod> {
         match self {
             Self::As(pod) => Some(pod),
-            Self::Unanswered(_) | Self::Unsupported(_) => None,
+            Self::Failed(_) | Self::Unsupported(_) => None,
         }
     }
 
-    /// This result, or `last` without an answer.
+    /// This result, or `last` if it failed.
     #[must_use]
     pub fn or_last(self, last: Option<&Self>) -> Self {
         match (&self, last) {
-            (Self::Unanswered(_), Some(last @ Self::As(_))) => last.clone(),
+            (Self::Failed(_), Some(last @ Self::As(_))) => last.clone(),
             _ => self,
         }
     }
@@ -82,8 +82,8 @@ impl From<Pod> for AdmittedPod {
 /// Keeps the fields in use, because containers may have hundreds of variables.
 fn trimmed(spec: PodSpec) -> PodSpec {
     let containers = |all: Vec<Container>| all.into_iter().map(trimmed_container).collect();
-    let asks_storage = |v: &Volume| v.persistent_volume_claim.is_some() || v.ephemeral.is_some();
-    let volumes = spec.volumes.into_iter().flatten().filter(asks_storage);
+    let needs_claim = |v: &Volume| v.persistent_volume_claim.is_some() || v.ephemeral.is_some();
+    let volumes = spec.volumes.into_iter().flatten().filter(needs_claim);
     PodSpec {
         containers: containers(spec.containers),
         init_containers: spec.init_containers.map(containers),
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn an_answer_stays_when_the_next_request_fails_and_goes_when_dry_runs_are_refused() {
         let known = admitted(&json!({"containers": []}));
-        let failed = Admission::Unanswered("exceeded quota".to_owned());
+        let failed = Admission::Failed("exceeded quota".to_owned());
         let refused = Admission::Unsupported("no dry runs".to_owned());
         assert_eq!(failed.clone().or_last(Some(&known)), known);
         assert_eq!(failed.clone().or_last(None), failed);

@@ -92,10 +92,10 @@ fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
     if group == "apps" && owner.kind == "StatefulSet" {
         return leader_worker_group(metadata, owner);
     }
-    let known = TOGETHER
+    let together = TOGETHER
         .iter()
-        .any(|(known, kind)| group == *known && kind.is_none_or(|kind| owner.kind == kind));
-    known.then(|| owner.uid.as_str().into())
+        .any(|(listed, kind)| group == *listed && kind.is_none_or(|kind| owner.kind == kind));
+    together.then(|| owner.uid.as_str().into())
 }
 
 /// One unit for the pods of an Indexed Job, or of all Jobs of a `JobSet`.

@@ -89,7 +89,7 @@ impl NativeGroups {
             let key = name;
             return Some(ForeignUnit { key, whole: true });
         }
-        if let Some(parent) = self.unknown_parent(namespace, &tree) {
+        if let Some(parent) = self.missing_parent(namespace, &tree) {
             let (key, whole) = (parent, true);
             return Some(ForeignUnit { key, whole });
         }
@@ -102,7 +102,7 @@ impl NativeGroups {
     }
 
     /// The parent of the highest known group, if it is named but unknown.
-    fn unknown_parent<'s>(
+    fn missing_parent<'s>(
         &self,
         namespace: &Arc<str>,
         tree: &[(&str, &'s NativeGroup)],

@@ -65,10 +65,10 @@ pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String
     equal.all(|(k, v)| labels.get(k) == Some(v)) && expressions.all(|r| satisfies(labels, r))
 }
 
-fn satisfies(labels: &BTreeMap<String, String>, asked: &LabelSelectorRequirement) -> bool {
-    let value = labels.get(&asked.key);
-    let listed = value.is_some_and(|v| asked.values.iter().flatten().any(|w| w == v));
-    match asked.operator.as_str() {
+fn satisfies(labels: &BTreeMap<String, String>, requirement: &LabelSelectorRequirement) -> bool {
+    let value = labels.get(&requirement.key);
+    let listed = value.is_some_and(|v| requirement.values.iter().flatten().any(|w| w == v));
+    match requirement.operator.as_str() {
         "In" => listed,
         "NotIn" => !listed,
         "Exists" => value.is_some(),

@@ -140,7 +140,7 @@ pub(crate) fn resized_pod_takes(
     status: &PodStatusView,
 ) -> Result<Resources, InvalidQuantity> {
     let infeasible = status.resize_is_infeasible();
-    let largest = |wanted: Option<&ResourceRequirements>,
+    let largest = |desired: Option<&ResourceRequirements>,
                    allocated: &BTreeMap<String, Quantity>,
                    applied: Option<&ResourceRequirements>| {
         let mut out = Resources::parse(allocated)?;
@@ -148,7 +148,7 @@ pub(crate) fn resized_pod_takes(
             out.raise(&Resources::parse(applied)?);
         }
         if out.0.is_empty() || !infeasible {
-            out.raise(&requests(wanted)?);
+            out.raise(&requests(desired)?);
         }
         Ok(out)
     };
@@ -158,10 +158,10 @@ pub(crate) fn resized_pod_takes(
         whole = largest(spec.resources.as_ref(), allocated, applied)?;
     }
     let of = |container: &ContainerResources| {
-        let wanted = container.resources.as_ref();
+        let desired = container.resources.as_ref();
         match status.container(&container.name) {
-            None => requests(wanted),
-            Some(held) => largest(wanted, &held.allocated_resources, held.resources.as_ref()),
+            None => requests(desired),
+            Some(held) => largest(desired, &held.allocated_resources, held.resources.as_ref()),
         }
     };
     Ok(with_ports(spec, requests_of(spec, of, &whole)?))

@@ -96,7 +96,7 @@ impl NodeRecord {
         } = node;
         let (silent_since, outage) = match *state {
             NodeState::Silent { since } => (since, since.is_none()),
-            NodeState::Ready | NodeState::Gone => (None, false),
+            NodeState::Ready | NodeState::Removed => (None, false),
         };
         Self {
             name: name.as_str().to_owned(),
@@ -121,7 +121,7 @@ impl NodeRecord {
             unschedulable: self.unschedulable,
             state: match self.silent_since {
                 _ if self.ready => NodeState::Ready,
-                None if !self.outage => NodeState::Gone,
+                None if !self.outage => NodeState::Removed,
                 since => NodeState::Silent { since },
             },
         })

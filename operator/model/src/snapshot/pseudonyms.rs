@@ -70,154 +70,157 @@ impl SnapshotFile {
 }
 
 fn replace(name: &mut String, kind: Kind, pseudonyms: &Pseudonyms) {
-    let known = pseudonyms.get(&kind);
-    if let Some(pseudonym) = known.and_then(|all| all.get(name.as_str())) {
+    let of_kind = pseudonyms.get(&kind);
+    if let Some(pseudonym) = of_kind.and_then(|all| all.get(name.as_str())) {
         name.clone_from(pseudonym);
     }
 }
 
-/// Calls `see` for every name in the file.
-fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
+/// Calls `visitor` for every name in the file.
+fn visit(file: &mut SnapshotFile, visitor: &mut impl FnMut(Kind, &mut String)) {
     if let Some(namespace) = &mut file.namespace {
-        see(Kind::Namespace, namespace);
+        visitor(Kind::Namespace, namespace);
     }
     for node in &mut file.nodes {
-        see(Kind::Node, &mut node.name);
+        visitor(Kind::Node, &mut node.name);
     }
     for pod in &mut file.pods {
-        see(Kind::Uid, &mut pod.uid);
-        see(Kind::Namespace, &mut pod.namespace);
-        see(Kind::Name, &mut pod.name);
+        visitor(Kind::Uid, &mut pod.uid);
+        visitor(Kind::Namespace, &mut pod.namespace);
+        visitor(Kind::Name, &mut pod.name);
         for node in [&mut pod.bound, &mut pod.pinned, &mut pod.nominated] {
             for node in node.iter_mut() {
-                see(Kind::Node, node);
+                visitor(Kind::Node, node);
             }
         }
-        pod.owner.iter_mut().for_each(|uid| see(Kind::Uid, uid));
-        pod.unit.iter_mut().for_each(|key| see(Kind::Uid, key));
+        pod.owner.iter_mut().for_each(|uid| visitor(Kind::Uid, uid));
+        pod.unit.iter_mut().for_each(|key| visitor(Kind::Uid, key));
         pod.pod_group
             .iter_mut()
-            .for_each(|name| see(Kind::Name, name));
+            .for_each(|name| visitor(Kind::Name, name));
         pod.member
             .iter_mut()
-            .for_each(|range| visit_range(range, see));
-        visit_labels(&mut pod.labels, see);
+            .for_each(|range| visit_range(range, visitor));
+        visit_labels(&mut pod.labels, visitor);
         for term in &mut pod.anti_affinity {
             let namespaces = term.namespaces.iter_mut().flatten();
-            namespaces.for_each(|namespace| see(Kind::Namespace, namespace));
+            namespaces.for_each(|namespace| visitor(Kind::Namespace, namespace));
             for selector in term
                 .label_selector
                 .iter_mut()
                 .chain(&mut term.namespace_selector)
             {
-                visit_selector(selector, see);
+                visit_selector(selector, visitor);
             }
         }
     }
     for gang in &mut file.gangs {
-        see(Kind::Namespace, &mut gang.namespace);
-        see(Kind::Name, &mut gang.name);
-        see(Kind::Name, &mut gang.workload);
-        see(Kind::Uid, &mut gang.uid);
-        see(Kind::Uid, &mut gang.workload_uid);
-        visit_gang(gang, see);
+        visitor(Kind::Namespace, &mut gang.namespace);
+        visitor(Kind::Name, &mut gang.name);
+        visitor(Kind::Name, &mut gang.workload);
+        visitor(Kind::Uid, &mut gang.uid);
+        visitor(Kind::Uid, &mut gang.workload_uid);
+        visit_gang(gang, visitor);
     }
     for (mut namespace, weight) in std::mem::take(&mut file.namespace_weights) {
-        see(Kind::Namespace, &mut namespace);
+        visitor(Kind::Namespace, &mut namespace);
         file.namespace_weights.insert(namespace, weight);
     }
     for budget in &mut file.budgets {
-        see(Kind::Namespace, &mut budget.namespace);
-        see(Kind::Name, &mut budget.name);
+        visitor(Kind::Namespace, &mut budget.namespace);
+        visitor(Kind::Name, &mut budget.name);
         if let Some(selector) = &mut budget.selector {
-            visit_selector(selector, see);
+            visit_selector(selector, visitor);
         }
     }
 }
 
-fn visit_selector(selector: &mut LabelSelector, see: &mut impl FnMut(Kind, &mut String)) {
+fn visit_selector(selector: &mut LabelSelector, visitor: &mut impl FnMut(Kind, &mut String)) {
     selector
         .match_labels
         .iter_mut()
         .flat_map(BTreeMap::values_mut)
-        .for_each(|v| see(Kind::Value, v));
+        .for_each(|v| visitor(Kind::Value, v));
     let expressions = selector.match_expressions.iter_mut().flatten();
     expressions
         .flat_map(|e| e.values.iter_mut().flatten())
-        .for_each(|v| see(Kind::Value, v));
+        .for_each(|v| visitor(Kind::Value, v));
 }
 
 /// Leaves out the opt-out label, whose value has a meaning.
-fn visit_labels(labels: &mut BTreeMap<String, String>, see: &mut impl FnMut(Kind, &mut String)) {
+fn visit_labels(
+    labels: &mut BTreeMap<String, String>,
+    visitor: &mut impl FnMut(Kind, &mut String),
+) {
     let named = labels.iter_mut().filter(|(key, _)| *key != EVICTABLE);
-    named.for_each(|(_, value)| see(Kind::Value, value));
+    named.for_each(|(_, value)| visitor(Kind::Value, value));
 }
 
-fn visit_gang(gang: &mut GangRecord, see: &mut impl FnMut(Kind, &mut String)) {
+fn visit_gang(gang: &mut GangRecord, visitor: &mut impl FnMut(Kind, &mut String)) {
     for template in &mut gang.templates {
-        see(Kind::Group, &mut template.group);
-        visit_labels(&mut template.labels, see);
+        visitor(Kind::Group, &mut template.group);
+        visit_labels(&mut template.labels, visitor);
     }
     for domain in &mut gang.domains {
-        visit_ranges(&mut domain.members, see);
+        visit_ranges(&mut domain.members, visitor);
         let incident = domain.ledger.as_mut().and_then(|l| l.incident.as_mut());
         if let Some(incident) = incident {
-            visit_ranges(&mut incident.members, see);
+            visit_ranges(&mut incident.members, visitor);
             incident
                 .old_pods
                 .iter_mut()
-                .for_each(|uid| see(Kind::Uid, uid));
+                .for_each(|uid| visitor(Kind::Uid, uid));
         }
     }
     for ranges in [&mut gang.completed, &mut gang.finished, &mut gang.absent] {
-        visit_ranges(ranges, see);
+        visit_ranges(ranges, visitor);
     }
     let avoided = gang.avoid.iter_mut().map(|a| &mut a.node);
     let excluded = gang.excluded_nodes.iter_mut().map(|e| &mut e.node);
     avoided
         .chain(excluded)
-        .for_each(|node| see(Kind::Node, node));
+        .for_each(|node| visitor(Kind::Node, node));
     if let Some(placement) = &mut gang.placement {
         let mut nodes = BTreeMap::new();
         for (mut node, mut ranges) in std::mem::take(&mut placement.nodes) {
-            see(Kind::Node, &mut node);
-            visit_ranges(&mut ranges, see);
+            visitor(Kind::Node, &mut node);
+            visit_ranges(&mut ranges, visitor);
             nodes.insert(node, ranges);
         }
         placement.nodes = nodes;
     }
     let backfill = gang.placement.as_mut().and_then(|p| p.backfill.as_mut());
     for uid in backfill.into_iter().flat_map(|b| &mut b.reserved_for) {
-        see(Kind::Uid, uid);
+        visitor(Kind::Uid, uid);
     }
     for on_node in gang.reservation.iter_mut().flat_map(|r| &mut r.nodes) {
-        see(Kind::Node, &mut on_node.node);
+        visitor(Kind::Node, &mut on_node.node);
         let groups = std::mem::take(&mut on_node.members).into_iter();
         let renamed = groups.map(|(mut group, members)| {
-            see(Kind::Group, &mut group);
+            visitor(Kind::Group, &mut group);
             (group, members)
         });
         on_node.members = renamed.collect();
     }
     for victim in gang.preemption.iter_mut().flat_map(|p| &mut p.victims) {
-        see(Kind::Namespace, &mut victim.namespace);
-        see(Kind::Name, &mut victim.name);
-        see(Kind::Uid, &mut victim.uid);
+        visitor(Kind::Namespace, &mut victim.namespace);
+        visitor(Kind::Name, &mut victim.name);
+        visitor(Kind::Uid, &mut victim.uid);
     }
 }
 
-fn visit_ranges(ranges: &mut [String], see: &mut impl FnMut(Kind, &mut String)) {
+fn visit_ranges(ranges: &mut [String], visitor: &mut impl FnMut(Kind, &mut String)) {
     for range in ranges {
-        visit_range(range, see);
+        visit_range(range, visitor);
     }
 }
 
-/// Calls `see` for the group of a range such as `workers/0/0-7`.
-fn visit_range(range: &mut String, see: &mut impl FnMut(Kind, &mut String)) {
+/// Calls `visitor` for the group of a range such as `workers/0/0-7`.
+fn visit_range(range: &mut String, visitor: &mut impl FnMut(Kind, &mut String)) {
     if let Some((group, rest)) = range.split_once('/') {
         let mut group = group.to_owned();
         let rest = rest.to_owned();
-        see(Kind::Group, &mut group);
+        visitor(Kind::Group, &mut group);
         *range = format!("{group}/{rest}");
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use lockstep_engine::{Amounts, NodeSet};
 use lockstep_model::eviction::occupancy::{Disruption, reservations};
-use lockstep_model::{AskedAmounts, GangPhase, Occupancy, Occupant, PlacedGang};
+use lockstep_model::{GangPhase, Occupancy, Occupant, PlacedGang, RequestedAmounts};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
@@ -115,8 +115,8 @@ pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant>
     }
     match (&gang.reserved, &gang.assigned) {
         (_, None) => return Vec::new(),
-        (Some((nodes, known)), Some(assigned)) if Arc::ptr_eq(nodes, assigned) => {
-            return known.to_vec();
+        (Some((nodes, cached)), Some(assigned)) if Arc::ptr_eq(nodes, assigned) => {
+            return cached.to_vec();
         }
         _ => {}
     }
@@ -130,14 +130,16 @@ pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant>
 }
 
 /// Amounts that all gangs request and hold, for the recognition of irrelevant changes.
-pub(crate) fn asked_amounts(
+pub(crate) fn requested_amounts(
     context: &Context<'_>,
     capacity: &Capacity,
     gangs: &[GangState],
-) -> AskedAmounts {
-    let there = gangs.iter().filter(|g| g.phase() != GangPhase::Finished);
-    let namespaces = there.clone().map(|g| Arc::clone(&g.input.key.namespace));
-    let templates = there.flat_map(|g| {
+) -> RequestedAmounts {
+    let unfinished = gangs.iter().filter(|g| g.phase() != GangPhase::Finished);
+    let namespaces = unfinished
+        .clone()
+        .map(|g| Arc::clone(&g.input.key.namespace));
+    let templates = unfinished.flat_map(|g| {
         let templates = g.input.workload.templates.iter();
         templates.map(|template| (&g.input.key.namespace, template))
     });
@@ -148,7 +150,7 @@ pub(crate) fn asked_amounts(
         let avoids = template.avoids.iter().cloned();
         avoids.map(|selector| (Arc::clone(namespace), selector))
     });
-    AskedAmounts {
+    RequestedAmounts {
         members: members.collect(),
         reserved: capacity.reserved.clone(),
         namespaces: namespaces.collect(),

@@ -57,7 +57,7 @@ pub(crate) fn held(
         gang: at,
         priority: gang.priority(),
         preempts: may_preempt(context, gang),
-        wanted: wanted(gang),
+        requested: requested_resources(gang),
         starts_at,
         nodes,
     }
@@ -73,7 +73,7 @@ pub(crate) fn may_preempt(context: &Context<'_>, gang: &GangState) -> bool {
     gang.input.group.preempts && why_no_preemption(context, gang).is_none()
 }
 
-pub(crate) fn wanted(gang: &GangState) -> BTreeSet<String> {
+pub(crate) fn requested_resources(gang: &GangState) -> BTreeSet<String> {
     let templates = gang.input.workload.templates.iter();
     let requests = templates.filter_map(|t| t.requests.as_deref().ok());
     extended_resources(requests)

@@ -8,65 +8,69 @@ use lockstep_model::Pod;
 
 use super::limits::GuardedPods;
 use super::state::Cycle;
-use super::victims::{Found, begun};
+use super::victims::{VictimState, begun};
 use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::plan::{PodRef, Step};
 
 /// How long a permission by the API server is valid.
-const ANSWER_HOLDS: Duration = Duration::from_secs(30);
+const DRY_RUN_HOLDS: Duration = Duration::from_secs(30);
 
-/// Answer of the budgets about the victims that they guard.
-pub(super) enum BudgetAnswer {
+/// Verdict of the budgets about the victims that they guard.
+pub(super) enum BudgetVerdict {
     /// All victims can be evicted. They use this number of pods of each budget.
-    Yes(GuardedPods),
-    /// Answers are missing. These dry runs request them.
-    Asked(Vec<Step>),
+    Allowed(GuardedPods),
+    /// Verdicts on pods are missing. These dry runs request them.
+    NeedsDryRuns(Vec<Step>),
     /// A budget forbids the eviction of a victim.
-    No,
+    Denied,
 }
 
 impl Cycle<'_> {
     /// Checks budgets before the first eviction, with dry runs for guarded pods: if a budget kept a
     /// later victim, earlier evictions would be in vain. Skips gangs, whose own controllers delete
     /// their pods. Skips everything if guarded pods may be deleted.
-    pub(super) fn check_budgets(&self, intent: &Preemption, here: &[&Found]) -> BudgetAnswer {
+    pub(super) fn check_budgets(
+        &self,
+        intent: &Preemption,
+        pending: &[&VictimState],
+    ) -> BudgetVerdict {
         let context = self.context;
         if begun(intent) || context.settings.delete_after.is_some() {
-            return BudgetAnswer::Yes(GuardedPods::new());
+            return BudgetVerdict::Allowed(GuardedPods::new());
         }
         // Until then, the API server answers, or the dry run is repeated.
-        let asked = |steps| {
+        let needs_dry_runs = |steps| {
             context.wake.at(context.now + context.settings.retry);
-            BudgetAnswer::Asked(steps)
+            BudgetVerdict::NeedsDryRuns(steps)
         };
-        let all = guarded_pods(&context, &self.gangs, here.iter().copied());
+        let all = guarded_pods(&context, &self.gangs, pending.iter().copied());
         for (budget, pods) in &all {
             let allowed = u32::try_from(context.budgets[*budget].allowed).unwrap_or(0);
             let spent = self.limits.spent.get(budget).copied().unwrap_or(0);
             if *pods > allowed {
-                return BudgetAnswer::No;
+                return BudgetVerdict::Denied;
             } else if *pods > allowed.saturating_sub(spent) {
                 // Other preemptions use the budget. It can show their evictions late, so pods can
                 // count twice.
-                return asked(Vec::new());
+                return needs_dry_runs(Vec::new());
             }
         }
-        let pods = here.iter().filter_map(|f| f.pod.as_ref());
+        let pods = pending.iter().filter_map(|f| f.pod.as_ref());
         let guarded = pods.filter(|pod| context.budgets.iter().any(|b| b.guards(pod)));
-        let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
+        let since = intent.decided_at.max(context.ago(DRY_RUN_HOLDS));
         let mut dry_runs = Vec::new();
         for pod in guarded {
             match self.memory.may_evict(pod.uid.as_str(), since) {
                 Some(true) => {}
-                Some(false) => return BudgetAnswer::No,
-                None => dry_runs.push(Step::AskEviction(PodRef::of(pod))),
+                Some(false) => return BudgetVerdict::Denied,
+                None => dry_runs.push(Step::DryRunEviction(PodRef::of(pod))),
             }
         }
         if dry_runs.is_empty() {
-            BudgetAnswer::Yes(all)
+            BudgetVerdict::Allowed(all)
         } else {
-            asked(dry_runs)
+            needs_dry_runs(dry_runs)
         }
     }
 }
@@ -74,17 +78,17 @@ impl Cycle<'_> {
 pub(super) fn guarded_pods<'f>(
     context: &Context<'_>,
     gangs: &[GangState],
-    found: impl IntoIterator<Item = &'f Found>,
+    states: impl IntoIterator<Item = &'f VictimState>,
 ) -> GuardedPods {
     let mut out = GuardedPods::new();
-    for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
+    for victim in states.into_iter().filter(|_| !context.budgets.is_empty()) {
         let gang = victim.gang.filter(|_| victim.pod.is_none());
         let members = gang
             .map(|at| &gangs[at])
             .into_iter()
             .flat_map(GangState::all_pods);
-        let there = |pod: &&Arc<Pod>| pod.bound.is_some() && pod.alive();
-        for pod in victim.pod.iter().chain(members).filter(there) {
+        let occupies_node = |pod: &&Arc<Pod>| pod.bound.is_some() && pod.alive();
+        for pod in victim.pod.iter().chain(members).filter(occupies_node) {
             let budgets = context.budgets.iter().enumerate();
             for (at, _) in budgets.filter(|(_, budget)| budget.guards(pod)) {
                 *out.entry(at).or_default() += 1;

@@ -40,16 +40,16 @@ impl Turn<'_> {
             binding: None,
         };
         intent.id = intent_id(&intent);
-        let follow_on = &eviction.answer.explanation.follow_on;
+        let follow_on = &eviction.plan.explanation.follow_on;
         let caused = follow_on.iter().map(|f| f.lost).sum();
         intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
         Ok(DecidedPreemption { intent, decision })
     }
 
     fn decision(&self, eviction: &Eviction) -> PreemptionDecision {
-        let (answer, reasons) = (&eviction.answer, &eviction.reasons);
+        let (plan, reasons) = (&eviction.plan, &eviction.reasons);
         let mut victims = Vec::new();
-        for &unit in &answer.victims {
+        for &unit in &plan.victims {
             let taken = reasons.taken.iter().find(|t| t.unit == unit);
             let of_unit = self.victims_of(eviction, unit);
             victims.extend(of_unit.into_iter().map(|victim| ChosenVictim {
@@ -68,12 +68,12 @@ impl Turn<'_> {
             }
         });
         PreemptionDecision {
-            nodes: self.request.assign(self.context.cluster, &answer.placement),
+            nodes: self.request.assign(self.context.cluster, &plan.placement),
             victims,
-            cost: answer.cost.lost,
-            pdb_excess: answer.cost.pdb_excess,
-            at_least: answer.bound.lost,
-            proven: answer.proven,
+            cost: plan.cost.lost,
+            pdb_excess: plan.cost.pdb_excess,
+            at_least: plan.bound.lost,
+            proven: plan.proven,
             next_best,
         }
     }

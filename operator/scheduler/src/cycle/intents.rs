@@ -17,14 +17,14 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
-use super::budgets::{BudgetAnswer, guarded_pods};
+use super::budgets::{BudgetVerdict, guarded_pods};
 use super::intend::lost_work;
 use super::limits::GuardedPods;
 use super::place::place_in_free;
-use super::scheduler_timeout::is_unanswered;
+use super::scheduler_timeout::has_timed_out;
 use super::state::Cycle;
 use super::victims::{
-    Found, NamedVictims, Progress, begun, can_stay, find_victims, hold, is_spared,
+    NamedVictims, Progress, VictimState, begun, can_stay, find_victims, hold, is_spared,
 };
 use crate::capacity::Capacity;
 use crate::capacity::occupancy::occupancy;
@@ -49,19 +49,19 @@ struct ValidIntent {
     /// Index of the preemptor.
     at: usize,
     intent: Preemption,
-    found: Vec<Found>,
+    states: Vec<VictimState>,
 }
 
 impl ValidIntent {
-    fn victims(&self, progress: Progress) -> impl Iterator<Item = &Found> {
-        let found = self.found.iter();
-        found.filter(move |f| f.progress == progress)
+    fn victims(&self, progress: Progress) -> impl Iterator<Item = &VictimState> {
+        let states = self.states.iter();
+        states.filter(move |f| f.progress == progress)
     }
 
     /// Victims that still hold capacity.
-    fn present(&self) -> impl Iterator<Item = &Found> {
-        let found = self.found.iter();
-        found.filter(|f| f.progress != Progress::Gone)
+    fn present(&self) -> impl Iterator<Item = &VictimState> {
+        let states = self.states.iter();
+        states.filter(|f| f.progress != Progress::Released)
     }
 
     /// Time of the last eviction request (before that, the decision), or the end of the last grace
@@ -126,9 +126,9 @@ impl Cycle<'_> {
         self.limits.evictions = self.memory.evictions.clone();
         // In the order of the queue, where gangs with nodes come first.
         valid.sort_by_cached_key(|valid| position(&self.gangs[valid.at]));
-        for ValidIntent { intent, found, .. } in &valid {
+        for ValidIntent { intent, states, .. } in &valid {
             if begun(intent) {
-                let guarded = guarded_pods(&self.context, &self.gangs, found);
+                let guarded = guarded_pods(&self.context, &self.gangs, states);
                 self.limits.spend(&guarded);
             }
         }
@@ -141,7 +141,7 @@ impl Cycle<'_> {
             let intent = self.gangs[valid.at].status.preemption.iter();
             let victims = intent.flat_map(|intent| &intent.victims);
             let kept: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
-            for victim in valid.victims(Progress::Here) {
+            for victim in valid.victims(Progress::Pending) {
                 let uid = victim.victim.uid.as_str();
                 if !kept.contains(uid) {
                     self.capacity.evicting.remove(uid);
@@ -154,20 +154,20 @@ impl Cycle<'_> {
     fn valid_intents(&mut self) -> Vec<ValidIntent> {
         let context = self.context;
         let mut out = Vec::new();
-        let named = NamedVictims::look_up(&context, &self.gangs);
+        let named = NamedVictims::collect(&context, &self.gangs);
         for at in 0..self.gangs.len() {
             let Some(intent) = self.gangs[at].status.preemption.clone() else {
                 continue;
             };
-            let found = find_victims(&context, &self.gangs, &named, at, &intent);
+            let states = find_victims(&context, &self.gangs, &named, at, &intent);
             // Terminating pods are lost anyway, so their capacity is usable. A new leader may lack
             // the result of admission, which was known at the decision.
             let why = why_no_preemption(&context, &self.gangs[at]);
             let gated = matches!(why, Some(NoPreemption::Gated(_)));
             let forbidden = why.is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
-            let spares = |f: &Found| forbidden || is_spared(&context, &self.gangs, at, f);
-            let found = found.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
-            let Some(found) = found else {
+            let spares = |f: &VictimState| forbidden || is_spared(&context, &self.gangs, at, f);
+            let states = states.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
+            let Some(states) = states else {
                 self.withdraw(at);
                 // The dry run may not show the gate, so the decision would be repeated.
                 if gated && !begun(&intent) {
@@ -175,12 +175,12 @@ impl Cycle<'_> {
                 }
                 continue;
             };
-            let valid = ValidIntent { at, intent, found };
-            if valid.found.iter().any(|f| f.evicted) {
+            let valid = ValidIntent { at, intent, states };
+            if valid.states.iter().any(|f| f.evicted) {
                 record_eviction(&mut self.gangs[at], &valid.intent);
             }
             // Before its first eviction, an intent can wait for the eviction limit.
-            let waits = !begun(&valid.intent) && valid.victims(Progress::Here).next().is_some();
+            let waits = !begun(&valid.intent) && valid.victims(Progress::Pending).next().is_some();
             if !waits && self.is_overdue(&valid) {
                 record_failed_preemption(&context, &mut self.gangs[at]);
                 self.withdraw(at);
@@ -201,7 +201,7 @@ impl Cycle<'_> {
             gang.status_mut().preemption = None;
             return;
         }
-        if free && is_unanswered(&self.context, self.memory, gang, &unbound) {
+        if free && has_timed_out(&self.context, self.memory, gang, &unbound) {
             record_failed_preemption(&self.context, gang);
             record_silence(&self.context, gang, &unbound);
             self.withdraw(valid.at);
@@ -214,7 +214,7 @@ impl Cycle<'_> {
     /// True if no victim holds capacity on the nodes of these members. A leaving gang may still hold
     /// other nodes.
     fn is_free_of_victims(&self, valid: &ValidIntent, unbound: &Assignments) -> bool {
-        if valid.present().any(Found::stays) {
+        if valid.present().any(VictimState::stays) {
             return false;
         }
         let held: HashSet<NodeIx> = valid
@@ -242,7 +242,7 @@ impl Cycle<'_> {
                 IntentStep::Waits
             };
         };
-        if valid.victims(Progress::Here).next().is_some() {
+        if valid.victims(Progress::Pending).next().is_some() {
             // If the node is lost, the eviction would be in vain.
             if gang.awaits_node() {
                 return IntentStep::Waits;
@@ -251,7 +251,7 @@ impl Cycle<'_> {
         }
         // While a victim runs, kube-scheduler would preempt for visible pods by itself.
         let early = self.context.settings.keeps_nominations;
-        if valid.found.iter().all(|f| f.progress.makes_way(early)) {
+        if valid.states.iter().all(|f| f.progress.makes_way(early)) {
             return IntentStep::Requests(nominations(&pods).collect());
         }
         IntentStep::Waits
@@ -269,21 +269,21 @@ impl Cycle<'_> {
         {
             return IntentStep::Moves(Box::new(moved));
         }
-        let here: Vec<&Found> = valid.victims(Progress::Here).collect();
-        let spared = can_stay(intent, &here, after);
+        let pending: Vec<&VictimState> = valid.victims(Progress::Pending).collect();
+        let spared = can_stay(intent, &pending, after);
         if !spared.is_empty() {
             let victims = intent.victims.iter();
             let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
             return IntentStep::Spares(Box::new(reduced(intent.clone(), left.cloned().collect())));
         }
-        match self.check_budgets(intent, &here) {
-            BudgetAnswer::Yes(guarded) => IntentStep::Evicts {
+        match self.check_budgets(intent, &pending) {
+            BudgetVerdict::Allowed(guarded) => IntentStep::Evicts {
                 guarded,
                 paced: self.reached_limit(valid),
             },
-            BudgetAnswer::Asked(_) if self.is_overdue(valid) => IntentStep::Withdraws,
-            BudgetAnswer::Asked(dry_runs) => IntentStep::Requests(dry_runs),
-            BudgetAnswer::No => IntentStep::Withdraws,
+            BudgetVerdict::NeedsDryRuns(_) if self.is_overdue(valid) => IntentStep::Withdraws,
+            BudgetVerdict::NeedsDryRuns(dry_runs) => IntentStep::Requests(dry_runs),
+            BudgetVerdict::Denied => IntentStep::Withdraws,
         }
     }
 
@@ -319,11 +319,11 @@ impl Cycle<'_> {
     }
 
     fn evict_victims(&mut self, valid: &ValidIntent) {
-        let here: Vec<&Found> = valid.victims(Progress::Here).collect();
+        let pending: Vec<&VictimState> = valid.victims(Progress::Pending).collect();
         let gang = &mut self.gangs[valid.at];
         record_eviction(gang, &valid.intent);
-        note_request(&self.context, gang, &here);
-        for victim in here {
+        note_request(&self.context, gang, &pending);
+        for victim in pending {
             self.evict(valid, victim);
         }
     }
@@ -404,15 +404,15 @@ impl Cycle<'_> {
         after
     }
 
-    fn evict(&mut self, valid: &ValidIntent, found: &Found) {
-        let (context, victim) = (&self.context, &found.victim);
+    fn evict(&mut self, valid: &ValidIntent, state: &VictimState) {
+        let (context, victim) = (&self.context, &state.victim);
         let text = messages::preempted_by(&self.gangs[valid.at], &valid.intent, victim);
         let preemptor = self.gangs[valid.at].input.key.clone();
         // An eviction is repeated only if budgets refused it.
         let first = victim.eviction_requested_at.unwrap_or(context.now);
         self.limits.evictions.note(&victim.uid, victim.pods, first);
-        let gang = found.gang.map(|at| &mut self.gangs[at]);
-        let Some(pod) = &found.pod else {
+        let gang = state.gang.map(|at| &mut self.gangs[at]);
+        let Some(pod) = &state.pod else {
             if let Some(gang) = gang {
                 gang.preempted = Some((preemptor, text));
             }
@@ -471,11 +471,11 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
 }
 
 /// Records the time of the first eviction request in the intent.
-fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
-    let here: HashSet<&str> = here.iter().map(|f| f.victim.uid.as_str()).collect();
+fn note_request(context: &Context<'_>, gang: &mut GangState, pending: &[&VictimState]) {
+    let pending: HashSet<&str> = pending.iter().map(|f| f.victim.uid.as_str()).collect();
     let intent = gang.status_mut().preemption.iter_mut();
     let victims = intent.flat_map(|intent| &mut intent.victims);
-    for victim in victims.filter(|v| here.contains(v.uid.as_str())) {
+    for victim in victims.filter(|v| pending.contains(v.uid.as_str())) {
         victim.eviction_requested_at.get_or_insert(context.now);
     }
 }

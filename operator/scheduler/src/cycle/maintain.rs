@@ -102,9 +102,9 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
         return;
     }
     let conditions = &mut Arc::make_mut(&mut gang.status).conditions;
-    let told =
+    let message =
         find(conditions, types::DISRUPTION_TARGET).map_or("preempted", |c| c.message.as_str());
-    let text = messages::requeued(told);
+    let text = messages::requeued(message);
     upsert(
         conditions,
         types::DISRUPTION_TARGET,
@@ -122,10 +122,10 @@ fn stranded(context: &Context<'_>, pod: &Pod) -> bool {
         return false;
     };
     let ordinal = context.cluster.ordinal(node.as_str());
-    let answers = ordinal
+    let is_ready = ordinal
         .and_then(|n| context.cluster.node(n))
         .is_some_and(|n| n.state.is_ready());
-    !answers && context.due(end, context.settings.rules.overdue)
+    !is_ready && context.due(end, context.settings.rules.overdue)
 }
 
 /// Restores a lost placement from the running pods, which hold the capacity.

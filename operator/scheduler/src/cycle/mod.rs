@@ -23,7 +23,7 @@ mod victims;
 use chrono::{DateTime, Utc};
 
 use self::state::Cycle;
-use crate::capacity::occupancy::{asked_amounts, reserved};
+use crate::capacity::occupancy::{requested_amounts, reserved};
 use crate::capacity::reservations::StandingReservations;
 use crate::context::{Context, Wake};
 use crate::input::SchedulingInput;
@@ -80,7 +80,7 @@ impl Cycle<'_> {
             ..
         } = self.context;
         let expired = self.context.ago(REFUSAL_HOLDS);
-        self.memory.expire_answers(expired);
+        self.memory.expire_dry_runs(expired);
         let evicting = &self.capacity.evicting;
         self.memory
             .retain(&self.gangs, |uid| evicting.contains(uid));
@@ -96,8 +96,8 @@ impl Cycle<'_> {
             gangs: self.gangs.into(),
             queue: places.into(),
         };
-        let asked = || asked_amounts(&self.context, &self.capacity, &cycle.gangs);
-        self.memory.cached_cycle = CachedCycle::after(&cycle, input, settings, asked, now);
+        let requested = || requested_amounts(&self.context, &self.capacity, &cycle.gangs);
+        self.memory.cached_cycle = CachedCycle::after(&cycle, input, settings, requested, now);
         cycle
     }
 

@@ -21,11 +21,11 @@ pub(super) fn order(
     usage: &NamespaceUsage<'_>,
     reserved: impl Fn(usize) -> bool,
 ) -> Vec<Queueing> {
-    let asking = gangs
+    let requesting = gangs
         .iter()
         .enumerate()
         .filter_map(|(at, gang)| Some((at, gang, request_of(gang)?)));
-    let mut queue: Vec<Queueing> = asking
+    let mut queue: Vec<Queueing> = requesting
         .map(|(at, gang, request)| {
             let (priority, queued_at) = (gang.priority(), gang.status.queued_at);
             let uid = gang.uid().to_owned();
@@ -82,14 +82,14 @@ pub(super) fn request_of(gang: &GangState) -> Option<Request> {
         return None;
     }
     let placed = gang.unfinished_assigned().count();
-    let wanted = gang.wanted().count();
-    if wanted == 0 {
+    let to_place = gang.members_to_place().count();
+    if to_place == 0 {
         return None;
     }
     let lacking = placed < gang.min_count() as usize && !gang.growing;
-    if gang.assigned.is_none() || lacking || (gang.input.gang.basic && placed < wanted) {
+    if gang.assigned.is_none() || lacking || (gang.input.gang.basic && placed < to_place) {
         Some(Request::Required)
-    } else if placed < wanted {
+    } else if placed < to_place {
         Some(Request::Growth)
     } else {
         None

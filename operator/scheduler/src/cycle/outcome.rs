@@ -129,7 +129,7 @@ impl Cycle<'_> {
         if self.search_effort(at) > 1 {
             self.queue.extended_searches += 1;
             let (uid, now) = (self.gangs[at].uid(), self.context.now);
-            self.memory.unknown.note_extended(uid, now);
+            self.memory.undecided.note_extended(uid, now);
         }
     }
 
@@ -138,7 +138,7 @@ impl Cycle<'_> {
         gang.promise(backfill);
         self.capacity.assign(context, gang, nodes.clone());
         gang.decision = Decision::Placed(nodes);
-        self.memory.unknown.settle(gang.uid());
+        self.memory.undecided.settle(gang.uid());
         self.capacity_changed();
     }
 
@@ -150,7 +150,7 @@ impl Cycle<'_> {
         self.capacity.evicting.extend(victims);
         gang.status_mut().preemption = Some(intent);
         gang.decision = Decision::Preempts(Box::new(decision));
-        self.memory.unknown.settle(gang.uid());
+        self.memory.undecided.settle(gang.uid());
         self.queue.searches += 1;
         self.capacity_changed();
         self.queue.leaving.take();
@@ -173,11 +173,11 @@ impl Cycle<'_> {
         if let Some(nodes) = after_terminations {
             gang.decision = Decision::AfterTerminations(nodes);
         }
-        let unknown = matches!(pending, Pending::Unknown { .. });
+        let undecided = matches!(pending, Pending::Undecided { .. });
         if let VictimSearch::NoResult(until) = search {
             self.queue.searches += 1;
             // A gang whose search ended early gets longer searches of its own.
-            let searched = if unknown {
+            let searched = if undecided {
                 class.clone().of_one(gang.uid())
             } else {
                 class.clone()
@@ -185,8 +185,8 @@ impl Cycle<'_> {
             cache.note_search(searched, until, pending.clone());
         }
         if search != VictimSearch::Cached {
-            if unknown {
-                self.memory.unknown.failed(gang.uid(), self.context.now);
+            if undecided {
+                self.memory.undecided.failed(gang.uid(), self.context.now);
             }
             self.wake_for(&pending);
         }
@@ -219,7 +219,12 @@ impl Cycle<'_> {
         let nodes = amounts(context, gang, &reservation);
         let held = held(context, gang, at, reservation.starts_at, nodes);
         let mut hasher = DefaultHasher::new();
-        let rules = (held.priority, held.preempts, &held.wanted, held.starts_at);
+        let rules = (
+            held.priority,
+            held.preempts,
+            &held.requested,
+            held.starts_at,
+        );
         (self.queue.ahead_hash, gang.uid(), rules, &held.nodes).hash(&mut hasher);
         self.queue.ahead_hash = hasher.finish();
         self.queue.ahead.push(held);
@@ -230,7 +235,7 @@ impl Cycle<'_> {
     fn wake_for(&self, pending: &Pending) {
         if let Pending::BackingOff { next_try, .. }
         | Pending::RejectingNodes { next_try, .. }
-        | Pending::Unknown { next_try, .. } = pending
+        | Pending::Undecided { next_try, .. } = pending
         {
             self.context.wake.at(*next_try);
         }

@@ -86,23 +86,23 @@ impl<'a> Left<'a> {
         }
     }
 
-    fn take(&mut self, node: &NodeName, asked: &Amounts) {
+    fn take(&mut self, node: &NodeName, requested: &Amounts) {
         let left = self.nodes.get_mut(node).into_iter().flatten();
-        for (left, asked) in left.zip(asked) {
-            *left -= asked;
+        for (left, requested) in left.zip(requested) {
+            *left -= requested;
         }
     }
 
     /// Takes the member's request if it fits. Unknown nodes and requests always fit.
     fn take_if_it_fits(&mut self, gang: &GangState, member: &Member, node: &NodeName) -> bool {
-        let Some(asked) = gang.input.requests(&member.group) else {
+        let Some(requested) = gang.input.requests(&member.group) else {
             return true;
         };
-        let asked = self.context.amounts(asked);
-        let mut each = self.nodes.get(node).into_iter().flatten().zip(&asked);
-        let fits = each.all(|(left, asked)| *asked == 0 || asked <= left);
+        let requested = self.context.amounts(requested);
+        let mut each = self.nodes.get(node).into_iter().flatten().zip(&requested);
+        let fits = each.all(|(left, requested)| *requested == 0 || requested <= left);
         if fits {
-            self.take(node, &asked);
+            self.take(node, &requested);
         }
         fits
     }

@@ -9,7 +9,7 @@ use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx, NodeSet};
 use lockstep_model::cluster::neighbours::{closed_nodes, nodes_of_matching};
 use lockstep_model::{
-    AskingGang, Budget, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources,
+    Budget, PlacementAttempt, PlacementRequest, Requester, ReservationsAhead, Resources,
     TemplateMembers,
 };
 
@@ -202,7 +202,7 @@ pub(super) fn attempt<'d>(
     let rules = &context.settings.rules;
     PlacementAttempt {
         demand,
-        asking: AskingGang {
+        requester: Requester {
             request,
             namespace: &input.key.namespace,
             // Its priority class can raise the priority of the running gang.

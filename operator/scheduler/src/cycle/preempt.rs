@@ -54,11 +54,11 @@ impl Turn<'_> {
         }
         self.may_search(&short, &free)?;
         let eviction = self.search(&short, &free)?;
-        let answer = &eviction.answer;
+        let plan = &eviction.plan;
         // A longer search may find a placement without victims.
-        match (answer.victims.is_empty(), leaving.is_empty()) {
-            (true, true) => return Ok(self.placed(&answer.placement, None)),
-            (true, false) => return Err(terminations(&answer.placement)),
+        match (plan.victims.is_empty(), leaving.is_empty()) {
+            (true, true) => return Ok(self.placed(&plan.placement, None)),
+            (true, false) => return Err(terminations(&plan.placement)),
             (false, _) => {}
         }
         if let Err(reached) = self.within_limit(&eviction) {
@@ -82,7 +82,7 @@ impl Turn<'_> {
         if let Infeasible::GaveUp { steps } = short
             && (never || self.effort == 1)
         {
-            return Err(waits(self.unknown(*steps)));
+            return Err(waits(self.undecided(*steps)));
         }
         if never {
             return Err(waits(Pending::Capacity(
@@ -105,9 +105,9 @@ impl Turn<'_> {
             return Err(waits(Pending::NoPreemption { short, why }));
         }
         let cache = &self.cycle.memory.inadmissible;
-        if let Some(known) = cache.searched(&self.class, context.now) {
-            let known = NoCapacity::new(known.clone(), VictimSearch::Cached);
-            return Err(Box::new(known));
+        if let Some(cached) = cache.searched(&self.class, context.now) {
+            let cached = NoCapacity::new(cached.clone(), VictimSearch::Cached);
+            return Err(Box::new(cached));
         }
         if self.cycle.queue.searches == context.settings.searches_per_cycle {
             let pending = Pending::Capacity(short.clone().into());
@@ -126,28 +126,28 @@ impl Turn<'_> {
             ..
         } = self.cycle;
         let templates = self.request.templates.iter();
-        let wanted = extended_resources(templates.map(|t| &*t.requests));
+        let requested = extended_resources(templates.map(|t| &*t.requests));
         let refused = memory.may_not_evict(context.ago(REFUSAL_HOLDS));
         let filter = VictimFilter {
             rules: &context.settings.rules.victims,
-            wanted: &wanted,
+            requested: &requested,
             beyond_budgets: context.settings.delete_after.is_some(),
             refused: &refused,
         };
         let everything = occupancy_with_nodes(context, memory, capacity, gangs);
-        let found = self.search_victims(&everything, free, filter);
-        found.map_err(|found| {
-            if let Some(Infeasible::GaveUp { steps }) = found.short {
+        let result = self.search_victims(&everything, free, filter);
+        result.map_err(|failure| {
+            if let Some(Infeasible::GaveUp { steps }) = failure.short {
                 // Without this back-off, a few gangs would use all victim searches of each cycle.
                 let until = context.now + backoff(1);
-                return no_result(self.unknown(steps), Some(until));
+                return no_result(self.undecided(steps), Some(until));
             }
-            let asked_again = (!refused.is_empty()).then(|| {
+            let retry_at = (!refused.is_empty()).then(|| {
                 let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
                 context.now + holds
             });
-            let until = found.until.into_iter().chain(asked_again).min();
-            no_result(found.pending(short.clone()), until)
+            let until = failure.until.into_iter().chain(retry_at).min();
+            no_result(failure.pending(short.clone()), until)
         })
     }
 
@@ -155,7 +155,7 @@ impl Turn<'_> {
     fn within_limit(&self, eviction: &Eviction) -> Result<(), LimitReached> {
         let Context { settings, now, .. } = *self.context;
         let units = &eviction.table.units.units;
-        let victims = eviction.answer.victims.iter();
+        let victims = eviction.plan.victims.iter();
         let pods = victims
             .filter_map(|&unit| Some(units.get(unit)?.pod_count()))
             .fold(0, u32::saturating_add);
@@ -173,10 +173,10 @@ impl Turn<'_> {
 
     /// Verdict after a placement search that reached its step limit. The search is repeated with
     /// more steps after a back-off.
-    fn unknown(&self, steps: u64) -> Pending {
-        let (uid, unknown) = (self.gang.uid(), &self.cycle.memory.unknown);
-        let next_try = unknown.next_try(uid, self.context.now, self.effort);
-        Pending::Unknown { steps, next_try }
+    fn undecided(&self, steps: u64) -> Pending {
+        let (uid, undecided) = (self.gang.uid(), &self.cycle.memory.undecided);
+        let next_try = undecided.next_try(uid, self.context.now, self.effort);
+        Pending::Undecided { steps, next_try }
     }
 
     /// Searches for the cheapest victims among work that the rules permit.
@@ -185,7 +185,7 @@ impl Turn<'_> {
         everything: &Occupancy<'_>,
         free: &Cluster,
         filter: VictimFilter<'_>,
-    ) -> Result<Eviction, NoVictimsFound> {
+    ) -> Result<Eviction, SearchFailure> {
         let rules = &self.context.settings.rules;
         let (at, attempt) = (self.at, self.attempt());
         // Counts protected pods only on nodes that the gang's pods can use.
@@ -203,11 +203,11 @@ impl Turn<'_> {
             );
             (attempt.by_preemption(free, table, rules), left_out)
         };
-        let (found, (until, mut out_of_reach, mut guarded)) = search(filter);
-        let short = match found {
+        let (result, (until, mut out_of_reach, mut guarded)) = search(filter);
+        let short = match result {
             // Budgets permit each eviction alone, but not all together.
-            Ok(eviction) if eviction.answer.cost.pdb_excess > 0 && !filter.beyond_budgets => {
-                guarded += eviction.answer.cost.pdb_excess as usize;
+            Ok(eviction) if eviction.plan.cost.pdb_excess > 0 && !filter.beyond_budgets => {
+                guarded += eviction.plan.cost.pdb_excess as usize;
                 None
             }
             Ok(eviction) => return Ok(eviction),
@@ -247,7 +247,7 @@ impl Turn<'_> {
         if out_of_reach > 0 && (guarded > 0 || search(any).0.is_err()) {
             out_of_reach = 0;
         }
-        Err(NoVictimsFound {
+        Err(SearchFailure {
             short,
             until,
             out_of_reach,
@@ -265,7 +265,7 @@ fn no_result(pending: Pending, until: Option<DateTime<Utc>>) -> Box<NoCapacity> 
     Box::new(NoCapacity::new(pending, VictimSearch::NoResult(until)))
 }
 
-struct NoVictimsFound {
+struct SearchFailure {
     /// Shortage after evicting all permitted work. `None`: evicting it would free enough, but
     /// disruption budgets do not permit all evictions together.
     short: Option<Infeasible>,
@@ -276,7 +276,7 @@ struct NoVictimsFound {
     guarded: usize,
 }
 
-impl NoVictimsFound {
+impl SearchFailure {
     /// Verdict on the gang. `short`: shortage without any eviction.
     fn pending(self, short: Infeasible) -> Pending {
         Pending::NoVictims {

@@ -11,7 +11,7 @@ use super::order::{Queueing, order, reorder, request_of};
 use super::outcome::Outcome;
 use super::state::Cycle;
 use crate::capacity::namespace_usage::{NamespaceUsage, has_pod};
-use crate::capacity::occupancy::asked_amounts;
+use crate::capacity::occupancy::requested_amounts;
 use crate::context::Context;
 use crate::gang::hold::Hold;
 use crate::gang::pending::Pending;
@@ -101,9 +101,9 @@ impl Cycle<'_> {
     /// After a relevant change, drops verdicts of earlier cycles and takes the reservations of
     /// these cycles from the statuses. Gangs that still wait get them again.
     fn expire_verdicts(&mut self) {
-        let asked = asked_amounts(&self.context, &self.capacity, &self.gangs);
+        let requested = requested_amounts(&self.context, &self.capacity, &self.gangs);
         let cache = &mut self.memory.inadmissible;
-        cache.note_input(&self.context, &asked, &self.gangs);
+        cache.note_input(&self.context, &requested, &self.gangs);
         // The cached searches include the reservations.
         self.queue.previous = collect(&mut self.gangs);
         if !cache.unfinished {
@@ -124,8 +124,8 @@ fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
 /// Records when a gang first requested capacity since it last held some.
 fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     for gang in gangs {
-        let asks = gang.phase() == GangPhase::Active && gang.assigned.is_none();
-        if asks && gang.status.queued_at.is_none() {
+        let requests = gang.phase() == GangPhase::Active && gang.assigned.is_none();
+        if requests && gang.status.queued_at.is_none() {
             gang.status_mut().queued_at = Some(context.now);
         }
     }
@@ -143,16 +143,16 @@ fn keep_to_volumes(gang: &mut GangState) {
         .map(|t| t.group.as_str())
         .collect();
     let ready: BTreeSet<Member> = gang
-        .wanted()
+        .members_to_place()
         .filter(|m| !lacking.contains(&*m.group))
         .cloned()
         .collect();
     let placed = gang.assigned.as_ref();
     let mut new = ready.iter();
     // If all ready members have nodes, the gang reports the missing volumes.
-    let asks = new.any(|m| placed.is_none_or(|placed| !placed.contains_key(m)));
+    let lacks_nodes = new.any(|m| placed.is_none_or(|placed| !placed.contains_key(m)));
     let enough = gang.input.gang.basic || ready.len() >= gang.min_count() as usize;
-    if asks && enough {
+    if lacks_nodes && enough {
         gang.to_place = Some(ready);
     }
 }
@@ -168,10 +168,10 @@ fn keep_to_quota(gang: &mut GangState, usage: &NamespaceUsage<'_>) {
 /// Members that the quota permits. `None`: all wanted members, or too few.
 fn allowed_by_quota(gang: &GangState, usage: &NamespaceUsage<'_>) -> Option<BTreeSet<Member>> {
     let least = gang.min_count() as usize;
-    if gang.wanted().count() <= least || !usage.has_quota(&gang.input.key.namespace) {
+    if gang.members_to_place().count() <= least || !usage.has_quota(&gang.input.key.namespace) {
         return None;
     }
-    let (there, new) = counted_and_new(gang);
+    let (counted, new) = counted_and_new(gang);
     if are_allowed(gang, usage, &new) {
         return None;
     }
@@ -186,8 +186,8 @@ fn allowed_by_quota(gang: &GangState, usage: &NamespaceUsage<'_>) -> Option<BTre
         let count = most_allowed(gang, usage, &taken, group);
         taken.extend(&group[..count]);
     }
-    let enough = there.len() + taken.len() >= least;
-    enough.then(|| there.into_iter().chain(taken).cloned().collect())
+    let enough = counted.len() + taken.len() >= least;
+    enough.then(|| counted.into_iter().chain(taken).cloned().collect())
 }
 
 /// True if the quota permits all of these uncounted members.
@@ -212,7 +212,7 @@ fn most_allowed(
 fn counted_and_new(gang: &GangState) -> (Vec<&Member>, Vec<&Member>) {
     let assigned = gang.assigned.as_ref();
     let counted = |m: &&Member| assigned.is_some_and(|a| a.contains_key(*m)) || has_pod(gang, m);
-    gang.wanted().partition(counted)
+    gang.members_to_place().partition(counted)
 }
 
 /// Reason to hold a gang: neither free capacity nor preemption helps.
@@ -223,13 +223,13 @@ fn hold_of(gang: &GangState, request: Request, usage: &NamespaceUsage<'_>) -> Op
     if !usage.has_quota(&gang.input.key.namespace) {
         return None;
     }
-    let (there, new) = counted_and_new(gang);
+    let (counted, new) = counted_and_new(gang);
     let count = match request {
         // One refused pod would fail the whole placement.
         Request::Growth => new.len(),
         Request::Required if gang.input.gang.basic => 1.min(new.len()),
         Request::Required => (gang.min_count() as usize)
-            .saturating_sub(there.len())
+            .saturating_sub(counted.len())
             .min(new.len()),
     };
     let new = new.into_iter().collect();

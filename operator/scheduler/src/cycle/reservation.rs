@@ -18,7 +18,7 @@ use lockstep_model::{BlockedGang, PlacementRequest, VictimFilter, blockers};
 use super::place::capacity_for;
 use super::state::Cycle;
 use super::turn::Turn;
-use crate::capacity::reservations::{amounts, may_preempt, wanted};
+use crate::capacity::reservations::{amounts, may_preempt, requested_resources};
 use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::refusal::may_never_run;
@@ -59,15 +59,15 @@ impl Turn<'_> {
             self.is_still_possible(&free, &blockers, &kept)
                 .then_some((kept, since, blockers))
         });
-        let (found, since, blockers) = kept.or_else(|| {
+        let (chosen, since, blockers) = kept.or_else(|| {
             let blockers = self.blockers(None);
-            let found = self.choose(&free, &blockers)?;
-            Some((found, context.now, blockers))
+            let chosen = self.choose(&free, &blockers)?;
+            Some((chosen, context.now, blockers))
         })?;
-        let starts_at = starts_at(&free, &blockers, &self.demand().shapes, &found)
+        let starts_at = starts_at(&free, &blockers, &self.demand().shapes, &chosen)
             .and_then(DateTime::from_timestamp_millis)
             .filter(|start| *start > context.now);
-        let nodes = by_name(context, &self.request, &found);
+        let nodes = by_name(context, &self.request, &chosen);
         // Otherwise each cycle would choose again, and the reservation might move.
         fits(&nodes).then_some(Reservation {
             since,
@@ -114,12 +114,12 @@ impl Turn<'_> {
     /// Work that blocks the gang temporarily, on these nodes or on all.
     fn blockers(&self, on: Option<&NodeSet>) -> Vec<Blocker> {
         let (context, gang) = (self.context, self.gang);
-        let wanted = wanted(gang);
+        let requested = requested_resources(gang);
         let nobody = BTreeSet::new();
         // Otherwise capacity would stay idle behind a budget that never permits an eviction.
         let victims = may_preempt(context, gang).then_some(VictimFilter {
             rules: &context.settings.rules.victims,
-            wanted: &wanted,
+            requested: &requested,
             beyond_budgets: context.settings.delete_after.is_some(),
             refused: &nobody,
         });

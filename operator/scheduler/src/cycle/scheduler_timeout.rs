@@ -21,11 +21,11 @@ use crate::memory::Memory;
 const WRITTEN_EVERY: Duration = Duration::from_mins(1);
 /// Delay between the first cycle in which this process finds the deadline passed and the verdict. A
 /// new leader, or a process that was disconnected, may have missed progress.
-const SEEN_FOR: Duration = Duration::from_mins(1);
+const CONFIRMED_AFTER: Duration = Duration::from_mins(1);
 
 /// True if the binding deadline has passed since the victims were gone, or since the last recorded
 /// binding, and no pod is refused. Records the progress. `unbound`: members without bound pods.
-pub(super) fn is_unanswered(
+pub(super) fn has_timed_out(
     context: &Context<'_>,
     memory: &mut Memory,
     gang: &mut GangState,
@@ -34,30 +34,38 @@ pub(super) fn is_unanswered(
     // Finished members were bound.
     let bound = gang.assigned_members().count() - unbound.len();
     let bound = i32::try_from(bound).unwrap_or(i32::MAX);
-    let seen = gang.status.preemption.as_ref().and_then(|p| p.binding);
-    let written = written(context, seen, bound);
+    let recorded = gang.status.preemption.as_ref().and_then(|p| p.binding);
+    let written = written(context, recorded, bound);
     if let Some(intent) = &mut gang.status_mut().preemption {
         intent.binding = Some(written);
     }
     let deadline = context.settings.binding_deadline;
     let moves = bound > written.bound || is_refused(gang, unbound);
     if moves || !context.due(written.since, deadline) {
-        memory.unanswered_since.remove(gang.uid());
+        memory.timed_out_since.remove(gang.uid());
         return false;
     }
-    let since = memory.unanswered_since.entry(gang.uid().to_owned());
+    let since = memory.timed_out_since.entry(gang.uid().to_owned());
     let since = *since.or_insert(context.now);
-    context.due(since, SEEN_FOR)
+    context.due(since, CONFIRMED_AFTER)
 }
 
-fn written(context: &Context<'_>, seen: Option<BindingProgress>, bound: i32) -> BindingProgress {
+fn written(
+    context: &Context<'_>,
+    recorded: Option<BindingProgress>,
+    bound: i32,
+) -> BindingProgress {
     let now = context.now;
-    match seen {
-        Some(seen) if seen.since > now => BindingProgress {
-            bound: bound.max(seen.bound),
+    match recorded {
+        Some(recorded) if recorded.since > now => BindingProgress {
+            bound: bound.max(recorded.bound),
             since: now,
         },
-        Some(seen) if bound <= seen.bound || !context.due(seen.since, WRITTEN_EVERY) => seen,
+        Some(recorded)
+            if bound <= recorded.bound || !context.due(recorded.since, WRITTEN_EVERY) =>
+        {
+            recorded
+        }
         Some(_) | None => BindingProgress { bound, since: now },
     }
 }
@@ -76,14 +84,14 @@ pub(super) fn forget_silence(gangs: &mut [GangState]) {
     if !gangs.iter().any(|gang| silence(gang).is_some()) {
         return;
     }
-    let heard = last_heard(gangs);
+    let responses = last_responses(gangs);
     for gang in gangs {
         let Some(silence) = silence(gang) else {
             continue;
         };
         let mut templates = gang.input.workload.templates.iter();
-        let all_heard = templates.all(|t| heard.get(&t.scheduler_name) > Some(&silence.at));
-        if all_heard || gang.all_pods().any(|pod| pod.refusal.is_some()) {
+        let all_responded = templates.all(|t| responses.get(&t.scheduler_name) > Some(&silence.at));
+        if all_responded || gang.all_pods().any(|pod| pod.refusal.is_some()) {
             gang.status_mut().refusal = None;
         }
     }
@@ -95,8 +103,8 @@ fn silence(gang: &GangState) -> Option<&Refusal> {
 
 /// Latest start time of bound or refused pods, by scheduler name. Before the kubelet accepts a pod,
 /// its creation time counts.
-fn last_heard(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
-    let mut heard = BTreeMap::new();
+fn last_responses(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
+    let mut responses = BTreeMap::new();
     for gang in gangs {
         for template in gang.input.workload.templates.iter() {
             let pods = gang
@@ -104,15 +112,15 @@ fn last_heard(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
                 .by_member
                 .iter()
                 .filter(|(m, _)| m.group == template.group);
-            let answered = pods
+            let handled = pods
                 .flat_map(|(_, pods)| pods)
                 .filter(|p| p.bound.is_some() || p.refusal.is_some());
-            if let Some(last) = answered.filter_map(|p| p.started).max() {
+            if let Some(last) = handled.filter_map(|p| p.started).max() {
                 let name = template.scheduler_name.clone();
-                let known = heard.entry(name).or_insert(last);
-                *known = last.max(*known);
+                let latest = responses.entry(name).or_insert(last);
+                *latest = last.max(*latest);
             }
         }
     }
-    heard
+    responses
 }

@@ -50,14 +50,16 @@ impl<'a> Cycle<'a> {
     /// Factor on the usual steps of the gang's searches.
     pub fn search_effort(&self, at: usize) -> u64 {
         let (uid, extended) = (self.gangs[at].uid(), self.queue.extended_searches);
-        self.memory.unknown.effort(uid, self.context.now, extended)
+        self.memory
+            .undecided
+            .effort(uid, self.context.now, extended)
     }
 
     /// True if only its request and events decide about a gang: it has no history, and no gang has
     /// promised nodes to it.
     pub fn is_plain(&self, gang: &GangState) -> bool {
         let (uid, promised) = (gang.uid(), self.queue.promised(&self.gangs));
-        gang.has_no_history() && !promised.contains(uid) && !self.memory.unknown.knows(uid)
+        gang.has_no_history() && !promised.contains(uid) && !self.memory.undecided.contains(uid)
     }
 
     /// Drops results that depend on the capacity of other gangs, after a change of that capacity.

@@ -15,7 +15,7 @@ use crate::messages;
 use crate::plan::{StatusWrite, Step, Vacated};
 
 /// Delay until the condition reports unbound members.
-const SAID_AFTER: Duration = Duration::from_mins(1);
+const REPORTED_AFTER: Duration = Duration::from_mins(1);
 
 impl Cycle<'_> {
     /// Completes the status of each gang. Returns the writes of changed statuses.
@@ -85,16 +85,16 @@ fn write_of(context: &Context<'_>, memory: &mut Memory, gang: &GangState) -> Opt
     memory
         .status_written_at
         .insert(gang.uid().to_owned(), context.now);
-    let gone = group.status.placement.is_some() && gang.status.placement.is_none();
+    let vacates = group.status.placement.is_some() && gang.status.placement.is_none();
     Some(StatusWrite {
         key: gang.input.key.clone(),
         uid: group.uid.clone(),
         resource_version: group.resource_version.clone(),
         read: (*group.status).clone(),
         status: (*gang.status).clone(),
-        vacated: gone.then(|| Vacated {
+        vacated: vacates.then(|| Vacated {
             workload_uid: gang.input.workload.uid.clone(),
-            seen: gang.all_pods().map(|p| p.uid.clone()).collect(),
+            observed: gang.all_pods().map(|p| p.uid.clone()).collect(),
         }),
         preemptor: gang.preempted.as_ref().map(|(by, _)| by.clone()),
     })
@@ -109,7 +109,7 @@ fn scheduled(
     if let Some(intent) = &gang.status.preemption {
         let mut text = messages::preempting(intent);
         if let Some(progress) = intent.binding
-            && context.due(progress.since, SAID_AFTER)
+            && context.due(progress.since, REPORTED_AFTER)
         {
             text.push_str(&messages::binding(context, gang, progress));
         }

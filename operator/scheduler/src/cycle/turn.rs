@@ -48,8 +48,8 @@ impl<'c> Turn<'c> {
         if let Some(pending) = backs_off(context, gang) {
             return Err(pending);
         }
-        let wanted = placement_request(context, cycle.memory, gang, request)?;
-        let demand = wanted
+        let requested = placement_request(context, cycle.memory, gang, request)?;
+        let demand = requested
             .demand(context.cluster)
             .map_err(|misfit| Pending::Held(Hold::Misfit(misfit)))?;
         // Time alone decides whether reserved nodes are lost.
@@ -77,7 +77,7 @@ impl<'c> Turn<'c> {
             context,
             at,
             gang,
-            request: wanted,
+            request: requested,
             class: if shares {
                 class
             } else {

@@ -88,7 +88,7 @@ impl Node<'_> {
             return DecidedNode::Usable;
         }
         let since = match node.state {
-            NodeState::Gone => return DecidedNode::Lost,
+            NodeState::Removed => return DecidedNode::Lost,
             NodeState::Silent { since: None } => return DecidedNode::Unusable,
             NodeState::Silent { since: Some(since) } => since,
             // A member that needs another pod anyway leaves a node that is being drained.
@@ -112,7 +112,7 @@ fn offers(context: &Context<'_>, node: NodeIx, template: &TemplateInput) -> bool
     let offered = context.cluster.free_capacity().allocatable(node);
     let amounts = context.amounts(requests);
     let mut each = amounts.iter().zip(offered);
-    each.all(|(asked, offered)| asked <= offered)
+    each.all(|(requested, offered)| requested <= offered)
 }
 
 impl GangState {

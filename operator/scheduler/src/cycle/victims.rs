@@ -16,7 +16,7 @@ use crate::capacity::occupancy::{holds, spared, victim_priority};
 use crate::context::Context;
 use crate::gang::state::GangState;
 
-pub(super) struct Found {
+pub(super) struct VictimState {
     pub victim: Victim,
     pub progress: Progress,
     pub holds: Vec<(NodeIx, Amounts)>,
@@ -31,35 +31,38 @@ pub(super) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Exists, without an eviction request.
-    Here,
+    Pending,
     /// Eviction requested, not terminating yet.
-    Asked,
-    Leaving,
+    EvictionRequested,
+    Terminating,
     /// Holds no capacity, or obtained it later.
-    Gone,
+    Released,
 }
 
 impl Progress {
-    /// True if pods can be nominated in its place. `early`: before it is gone, too.
+    /// True if pods can be nominated in its place. `early`: before its release, too.
     pub fn makes_way(self, early: bool) -> bool {
         match self {
-            Self::Here | Self::Asked => false,
-            Self::Leaving => early,
-            Self::Gone => true,
+            Self::Pending | Self::EvictionRequested => false,
+            Self::Terminating => early,
+            Self::Released => true,
         }
     }
 }
 
-impl Found {
+impl VictimState {
     /// True if it is not terminating, so it can stay.
     pub fn stays(&self) -> bool {
-        matches!(self.progress, Progress::Here | Progress::Asked)
+        matches!(
+            self.progress,
+            Progress::Pending | Progress::EvictionRequested
+        )
     }
 
-    fn gone(victim: &Victim) -> Self {
+    fn released(victim: &Victim) -> Self {
         Self {
             victim: victim.clone(),
-            progress: Progress::Gone,
+            progress: Progress::Released,
             holds: Vec::new(),
             pod: None,
             gang: None,
@@ -77,7 +80,7 @@ pub(super) struct NamedVictims<'c> {
 }
 
 impl<'c> NamedVictims<'c> {
-    pub fn look_up(context: &Context<'c>, gangs: &[GangState]) -> Self {
+    pub fn collect(context: &Context<'c>, gangs: &[GangState]) -> Self {
         let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
         let victims = intents.flat_map(|intent| &intent.victims);
         let named: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
@@ -122,7 +125,7 @@ pub(super) fn find_victims(
     named: &NamedVictims<'_>,
     preemptor: usize,
     intent: &Preemption,
-) -> Option<Vec<Found>> {
+) -> Option<Vec<VictimState>> {
     let nodes = gangs[preemptor]
         .assigned_members()
         .filter_map(|(_, node)| context.cluster.ordinal(node.as_str()));
@@ -149,10 +152,10 @@ pub(super) fn find_victims(
 }
 
 impl<'s> Pursuit<'s, '_> {
-    fn find_gang(&self, victim: &Victim) -> Option<Found> {
+    fn find_gang(&self, victim: &Victim) -> Option<VictimState> {
         let at = self.named.gangs.get(&victim.uid).copied();
         let Some(at) = at.filter(|&at| self.gangs[at].uid() == victim.uid) else {
-            return Some(Found::gone(victim));
+            return Some(VictimState::released(victim));
         };
         let (context, gang, preemptor) =
             (self.context, &self.gangs[at], &self.gangs[self.preemptor]);
@@ -163,26 +166,26 @@ impl<'s> Pursuit<'s, '_> {
         }
         let held = holds(context, gang);
         let placement = gang.input.group.status.placement.as_ref();
-        let gone = Found {
+        let released = VictimState {
             gang: Some(at),
-            ..Found::gone(victim)
+            ..VictimState::released(victim)
         };
         let anew = placement.is_some_and(|p| p.decided_at > self.intent.decided_at);
         let in_way = held.iter().any(|h| self.nodes.contains(&h.node));
         if held.is_empty() || anew && (!in_way || has_left_since(gang, self.intent.decided_at)) {
-            return Some(gone);
+            return Some(released);
         }
         let evicted = gang.disrupted();
-        let asked = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
+        let requested = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
         let mut pods = held.iter().map(|h| h.pod.as_ref());
         let progress = if pods.all(|pod| pod.is_some_and(|p| p.terminating.is_some())) {
-            Progress::Leaving
-        } else if asked {
-            Progress::Asked
+            Progress::Terminating
+        } else if requested {
+            Progress::EvictionRequested
         } else {
-            Progress::Here
+            Progress::Pending
         };
-        Some(Found {
+        Some(VictimState {
             progress,
             holds: held
                 .iter()
@@ -193,14 +196,14 @@ impl<'s> Pursuit<'s, '_> {
                 .iter()
                 .filter_map(|h| h.pod.as_ref()?.terminating)
                 .max(),
-            ..gone
+            ..released
         })
     }
 
-    fn find_pod(&self, victim: &Victim) -> Option<Found> {
+    fn find_pod(&self, victim: &Victim) -> Option<VictimState> {
         let (context, preemptor) = (self.context, &self.gangs[self.preemptor]);
         let Some(ListedPod { node, pod, .. }) = self.pod_to_go(victim) else {
-            return Some(Found::gone(victim));
+            return Some(VictimState::released(victim));
         };
         let at = self.named.gangs.get(pod.uid.as_str()).copied();
         let gang = at.map(|at| &self.gangs[at]);
@@ -223,18 +226,18 @@ impl<'s> Pursuit<'s, '_> {
             return None;
         }
         let progress = if pod.terminating.is_some() {
-            Progress::Leaving
+            Progress::Terminating
         } else {
-            Progress::Here
+            Progress::Pending
         };
-        Some(Found {
+        Some(VictimState {
             progress,
             holds: vec![(*node, context.amounts(&pod.requests))],
             gang: at,
             evicted: pod.disrupted,
             ends: pod.terminating,
             pod: Some(Arc::clone(pod)),
-            ..Found::gone(victim)
+            ..VictimState::released(victim)
         })
     }
 
@@ -283,24 +286,24 @@ pub(super) fn is_spared(
     context: &Context<'_>,
     gangs: &[GangState],
     preemptor: usize,
-    found: &Found,
+    state: &VictimState,
 ) -> bool {
     let rules = &context.settings.rules.victims;
-    if let Some(gang) = found.gang.map(|at| &gangs[at]) {
+    if let Some(gang) = state.gang.map(|at| &gangs[at]) {
         return rules.exclude(&gang.input.key.namespace) || spared(context, gang);
     }
-    let Some(pod) = &found.pod else {
+    let Some(pod) = &state.pod else {
         return false;
     };
     let templates = gangs[preemptor].input.workload.templates.iter();
-    let wanted = extended_resources(templates.filter_map(|t| t.requests.as_deref().ok()));
+    let requested = extended_resources(templates.filter_map(|t| t.requests.as_deref().ok()));
     let filter = VictimFilter {
         rules,
-        wanted: &wanted,
+        requested: &requested,
         beyond_budgets: true,
         refused: &BTreeSet::new(),
     };
-    if found.victim.unit.is_some() {
+    if state.victim.unit.is_some() {
         // Pods of a unit need not hold wanted resources.
         rules.scope == VictimScope::Gangs || rules.leave_alone(pod)
     } else {
@@ -332,20 +335,20 @@ pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amoun
 /// Pods of a unit stay together if none of them is terminating.
 pub(super) fn can_stay<'f>(
     intent: &Preemption,
-    here: &[&'f Found],
+    pending: &[&'f VictimState],
     mut after: BTreeMap<NodeIx, Amounts>,
 ) -> BTreeSet<&'f str> {
-    let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f Found>> = BTreeMap::new();
-    for found in here {
-        let unit = UnitOfVictim::of(&found.victim);
-        units.entry(unit).or_default().push(found);
+    let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f VictimState>> = BTreeMap::new();
+    for state in pending {
+        let unit = UnitOfVictim::of(&state.victim);
+        units.entry(unit).or_default().push(state);
     }
     let mut named: BTreeMap<UnitOfVictim<'_>, usize> = BTreeMap::new();
     for victim in &intent.victims {
         *named.entry(UnitOfVictim::of(victim)).or_default() += 1;
     }
-    units.retain(|unit, found| named.get(unit) == Some(&found.len()));
-    let mut by_importance: Vec<Vec<&Found>> = units.into_values().collect();
+    units.retain(|unit, states| named.get(unit) == Some(&states.len()));
+    let mut by_importance: Vec<Vec<&VictimState>> = units.into_values().collect();
     by_importance.sort_by_key(|unit| {
         let victims = || unit.iter().map(|f| &f.victim);
         (
@@ -356,7 +359,7 @@ pub(super) fn can_stay<'f>(
     });
     let mut spared = BTreeSet::new();
     for candidate in by_importance {
-        let holds = || candidate.iter().map(|found| &found.holds);
+        let holds = || candidate.iter().map(|state| &state.holds);
         holds().for_each(|held| hold(&mut after, held, 1));
         let mut nodes = holds().flatten().filter_map(|(node, _)| after.get(node));
         if nodes.all(|free| free.iter().all(|&free| free >= 0)) {

@@ -70,9 +70,9 @@ impl GangState {
         }
     }
 
-    fn place_only(&mut self, wanted: impl Fn(&Member) -> bool) {
+    fn place_only(&mut self, is_chosen: impl Fn(&Member) -> bool) {
         let gang = &self.input.gang;
-        let all = gang.members().all(&wanted);
-        self.to_place = (!all).then(|| gang.members().filter(|m| wanted(m)).cloned().collect());
+        let all = gang.members().all(&is_chosen);
+        self.to_place = (!all).then(|| gang.members().filter(|m| is_chosen(m)).cloned().collect());
     }
 }

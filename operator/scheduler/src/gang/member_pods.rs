@@ -34,10 +34,10 @@ pub(crate) struct FullyBound {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct MemberPods(HashMap<String, Found>);
+pub(crate) struct MemberPods(HashMap<String, CachedPods>);
 
 #[derive(Debug)]
-struct Found {
+struct CachedPods {
     /// Pods of the workload from which `pods` was computed.
     among: Arc<Vec<Arc<Pod>>>,
     pods: GangPods,
@@ -51,25 +51,25 @@ impl MemberPods {
             return GangPods::default();
         };
         let uid = gang.group.uid.as_str();
-        if let Some(found) = self.0.get_mut(uid)
-            && Arc::ptr_eq(&found.among, among)
+        if let Some(cached) = self.0.get_mut(uid)
+            && Arc::ptr_eq(&cached.among, among)
         {
-            found.compare(gang, cluster);
-            return found.pods.clone();
+            cached.compare(gang, cluster);
+            return cached.pods.clone();
         }
-        let mut found = Found::new(gang, among);
-        found.compare(gang, cluster);
-        let pods = found.pods.clone();
-        self.0.insert(uid.to_owned(), found);
+        let mut cached = CachedPods::new(gang, among);
+        cached.compare(gang, cluster);
+        let pods = cached.pods.clone();
+        self.0.insert(uid.to_owned(), cached);
         pods
     }
 
-    pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
-        self.0.retain(|uid, _| there(uid));
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.0.retain(|uid, _| exists(uid));
     }
 }
 
-impl Found {
+impl CachedPods {
     fn new(gang: &GangInput, among: &Arc<Vec<Arc<Pod>>>) -> Self {
         let by_member = by_member(gang, among);
         let all: Arc<[Arc<Pod>]> = by_member.values().flatten().cloned().collect();
@@ -89,13 +89,13 @@ impl Found {
     /// Recomputes `fully_bound` if the gang or the nodes changed.
     fn compare(&mut self, gang: &Arc<GangInput>, cluster: &Snapshot) {
         let version = cluster.nodes_version();
-        let known = self.compared.as_ref().is_some_and(|(with, nodes)| {
+        let is_current = self.compared.as_ref().is_some_and(|(with, nodes)| {
             // The same pods and the same object: the result is still valid.
             Arc::ptr_eq(with, gang) && *nodes == version
         });
-        if !known {
-            let found = FullyBound::find(gang, &self.pods, cluster);
-            self.pods.fully_bound = found.map(Arc::new);
+        if !is_current {
+            let fully_bound = FullyBound::find(gang, &self.pods, cluster);
+            self.pods.fully_bound = fully_bound.map(Arc::new);
             self.compared = Some((Arc::clone(gang), version));
         }
     }

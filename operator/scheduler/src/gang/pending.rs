@@ -33,7 +33,7 @@ pub enum Pending {
     },
     /// A search ended without an answer whether all pods fit together. The next search is longer,
     /// and may preempt.
-    Unknown {
+    Undecided {
         steps: u64,
         next_try: DateTime<Utc>,
     },
@@ -177,7 +177,7 @@ impl Pending {
             Self::InvalidTemplate(_) => "invalid_template",
             Self::Capacity(_) => "capacity",
             Self::NoVictims { .. } => "no_victims",
-            Self::Unknown { .. } => "unknown",
+            Self::Undecided { .. } => "unknown",
             Self::NoPreemption { .. } => "no_preemption",
             Self::KubeSchedulerPlaces { .. } => "kube_scheduler_places",
             Self::Held(_) => "held",

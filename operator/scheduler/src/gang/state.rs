@@ -260,7 +260,7 @@ impl GangState {
         pods.find(|p| p.alive() && p.pinned.as_ref() == Some(node))
     }
 
-    pub fn wanted(&self) -> impl Iterator<Item = &Member> {
+    pub fn members_to_place(&self) -> impl Iterator<Item = &Member> {
         self.unfinished().filter(|m| self.places(m))
     }
 
@@ -323,14 +323,14 @@ impl GangState {
         let preempts = self.status.preemption.is_some();
         let placed = self.assigned.as_ref().filter(|_| preempts);
         templates.filter(move |t| {
-            let asks = !t.storage.missing.is_empty()
+            let constrained = !t.storage.missing.is_empty()
                 || !t.storage.one_pod.is_empty()
                 || t.not_modelled.is_some()
                 || t.foreign_gate.is_some()
                 || t.not_admitted.is_some();
             let concerned = |m: &&Member| placed.is_none_or(|placed| placed.contains_key(*m));
-            let mut members = self.wanted().filter(concerned);
-            asks && members.any(|m| m.group == t.group)
+            let mut members = self.members_to_place().filter(concerned);
+            constrained && members.any(|m| m.group == t.group)
         })
     }
 
@@ -352,8 +352,8 @@ impl GangState {
         let placed: BTreeSet<&Member> = self.unfinished_assigned().map(|(m, _)| m).collect();
         let ledger = &self.input.workload.members.domains;
         let runs = |domain: &Domain| {
-            let mut known = ledger.iter().filter(|l| l.key == domain.key);
-            known.any(|l| l.healthy_since.is_some())
+            let mut entries = ledger.iter().filter(|l| l.key == domain.key);
+            entries.any(|l| l.healthy_since.is_some())
         };
         let mut domains = self.input.gang.domains.iter();
         self.input.resumed() >= Some(time)

@@ -23,7 +23,7 @@ use lockstep_model::cluster::neighbours::LabelSelector;
 use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::pods::slots::is_slot;
 use lockstep_model::{
-    Budget, Constraints, GangPhase, Node, Quota, QuotaCharge, Resources, Snapshot, VolumeAnswer,
+    Budget, Constraints, GangPhase, Node, Quota, QuotaCharge, Resources, Snapshot, VolumeCheck,
     VolumeNeeds, Weights,
 };
 
@@ -127,7 +127,7 @@ pub struct TemplateInput {
     pub grace: Duration,
     pub nodes: TemplateNodes,
     pub volumes: VolumeNeeds,
-    pub storage: VolumeAnswer,
+    pub storage: VolumeCheck,
     /// Quota that one pod uses. `None`: unknown.
     pub charge: Option<Arc<QuotaCharge>>,
     /// Slot that each pod takes on its node, if anti-affinity separates members of the gang.

@@ -19,7 +19,7 @@ use lockstep_model::snapshot::{
     DomainLedgerRecord, DomainRecord, GangRecord, NodeRecord, PhaseRecord, PlacementRecord,
     PreemptionRecord, RefusalRecord, ReplacementRecord, TemplateRecord,
 };
-use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeAnswer, VolumeNeeds};
+use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeCheck, VolumeNeeds};
 
 use crate::input::intent_id::{intent_id, is_own};
 use crate::input::members::{DomainInput, MembersInput, Replacement};
@@ -304,7 +304,7 @@ fn template_input(template: &TemplateRecord, file: &SnapshotFile) -> TemplateInp
         requests: Ok(Arc::new(template.to_requests())),
         nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
         volumes: VolumeNeeds::default(),
-        storage: VolumeAnswer::default(),
+        storage: VolumeCheck::default(),
         charge: None,
         apart: template.apart.clone(),
         avoids: Vec::new(),

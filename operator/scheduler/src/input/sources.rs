@@ -14,14 +14,14 @@ use lockstep_model::cluster::neighbours::{apart_from, keeps_from_other_gangs, ne
 use lockstep_model::pods::pod::{DEFAULT_GRACE, checkpoint, foreign_gate};
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{
-    AdmittedPods, GangPhase, QuotaCharge, Storage, Template, VolumeAnswer, VolumeNeeds,
+    AdmittedPods, GangPhase, QuotaCharge, Storage, Template, VolumeCheck, VolumeNeeds,
 };
 
 use super::{GangEnd, GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
 use crate::input::members::MembersInput;
 
 /// Message for pods without a dry run.
-const NOT_ASKED: &str = "no dry run yet";
+const NO_DRY_RUN: &str = "no dry run yet";
 
 /// Constraint of a claim that several pods mount.
 const ONE_POD: &str = "ReadWriteOncePod claim that several members mount";
@@ -63,7 +63,7 @@ impl GangInput {
             None => Arc::new(read_gang(group, workload)?),
         };
         let templates = match unchanged_spec {
-            Some(previous) if pods.answers_as_before(&gang, previous) => {
+            Some(previous) if pods.matches_previous(&gang, previous) => {
                 Arc::clone(&previous.workload.templates)
             }
             _ => pods.templates(&key.namespace, workload, &gang),
@@ -131,7 +131,7 @@ impl<'a> PodSource<'a> {
         };
         match admitted.and_then(|pods| pods.groups.get(group)) {
             Some(admission) => admission.why_not().map(str::to_owned),
-            None => Some(NOT_ASKED.to_owned()),
+            None => Some(NO_DRY_RUN.to_owned()),
         }
     }
 
@@ -147,10 +147,10 @@ impl<'a> PodSource<'a> {
             .iter()
             .map(|pods| VolumeNeeds::from(pods.spec))
             .collect();
-        let asking = spec.groups.iter().map(|g| g.name.as_str()).zip(&needs);
-        let answers = self.storage_answers(namespace, gang, asking);
+        let needs_by_group = spec.groups.iter().map(|g| g.name.as_str()).zip(&needs);
+        let results = self.storage_checks(namespace, gang, needs_by_group);
         let groups = spec.groups.iter().zip(&neighbours);
-        let templates = groups.zip(needs.into_iter().zip(answers)).map(
+        let templates = groups.zip(needs.into_iter().zip(results)).map(
             |((group, pods), (volumes, storage))| {
                 let Template {
                     requests,
@@ -194,37 +194,37 @@ impl<'a> PodSource<'a> {
         templates.collect()
     }
 
-    fn storage_answers<'n>(
+    fn storage_checks<'n>(
         self,
         namespace: &str,
         gang: &Gang,
-        asking: impl Iterator<Item = (&'n str, &'n VolumeNeeds)>,
-    ) -> Vec<VolumeAnswer> {
-        let mut answers: Vec<_> = asking
-            .map(|(group, needs)| (group, self.storage_answer(namespace, needs)))
+        needs_by_group: impl Iterator<Item = (&'n str, &'n VolumeNeeds)>,
+    ) -> Vec<VolumeCheck> {
+        let mut checks: Vec<_> = needs_by_group
+            .map(|(group, needs)| (group, self.storage_check(namespace, needs)))
             .collect();
-        one_pod_claims(gang, &mut answers);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        one_pod_claims(gang, &mut checks);
+        checks.into_iter().map(|(_, check)| check).collect()
     }
 
-    fn storage_answer(self, namespace: &str, needs: &VolumeNeeds) -> VolumeAnswer {
+    fn storage_check(self, namespace: &str, needs: &VolumeNeeds) -> VolumeCheck {
         let storage = self.storage().filter(|_| !needs.is_empty());
-        let answer = storage.map(|storage| storage.answer(namespace, needs));
-        answer.unwrap_or_default()
+        let check = storage.map(|storage| storage.check(namespace, needs));
+        check.unwrap_or_default()
     }
 
     /// True if storage and admission answer as before.
-    fn answers_as_before(self, gang: &Gang, previous: &GangInput) -> bool {
+    fn matches_previous(self, gang: &Gang, previous: &GangInput) -> bool {
         if previous.workload.admitted != self.revision() {
             return false;
         }
         let templates = &previous.workload.templates;
-        let asking = templates.iter().map(|t| (t.group.as_str(), &t.volumes));
+        let needs_by_group = templates.iter().map(|t| (t.group.as_str(), &t.volumes));
         templates.iter().all(|t| t.volumes.is_empty())
             || templates
                 .iter()
                 .map(|t| &t.storage)
-                .eq(&self.storage_answers(&previous.key.namespace, gang, asking))
+                .eq(&self.storage_checks(&previous.key.namespace, gang, needs_by_group))
     }
 }
 
@@ -291,13 +291,13 @@ fn grace(group: &Group) -> i64 {
 
 /// Handles `ReadWriteOncePod` claims of several members. A gang that needs more than one of these
 /// members cannot run. Otherwise kube-scheduler decides which member mounts the claim.
-fn one_pod_claims(gang: &Gang, answers: &mut [(&str, VolumeAnswer)]) {
-    let claims: BTreeSet<String> = answers
+fn one_pod_claims(gang: &Gang, checks: &mut [(&str, VolumeCheck)]) {
+    let claims: BTreeSet<String> = checks
         .iter()
-        .flat_map(|(_, answer)| answer.one_pod.iter().cloned())
+        .flat_map(|(_, check)| check.one_pod.iter().cloned())
         .collect();
     for claim in claims {
-        let mounting: BTreeSet<&str> = answers
+        let mounting: BTreeSet<&str> = checks
             .iter()
             .filter(|(_, a)| a.one_pod.contains(&claim))
             .map(|(group, _)| *group)
@@ -308,17 +308,17 @@ fn one_pod_claims(gang: &Gang, answers: &mut [(&str, VolumeAnswer)]) {
             .count();
         let dispensable = gang.size().saturating_sub(gang.min_count.max(0) as usize);
         let needed = members.saturating_sub(if gang.basic { members } else { dispensable });
-        for (_, answer) in answers.iter_mut() {
-            if !answer.one_pod.contains(&claim) {
+        for (_, check) in checks.iter_mut() {
+            if !check.one_pod.contains(&claim) {
                 continue;
             }
             if needed > 1 {
-                answer.missing.push(MissingVolume::OnePod {
+                check.missing.push(MissingVolume::OnePod {
                     claim: claim.clone(),
                     members,
                 });
             } else if members > 1 {
-                answer.not_modelled = Some(ONE_POD.to_owned());
+                check.not_modelled = Some(ONE_POD.to_owned());
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_model::{AskedAmounts, Quota};
+use lockstep_model::{Quota, RequestedAmounts};
 
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
@@ -26,7 +26,7 @@ const LONGEST: TimeDelta = TimeDelta::seconds(30);
 pub(crate) struct CachedCycle {
     input: SchedulingInput,
     settings: SchedulerSettings,
-    asked: AskedAmounts,
+    requested: RequestedAmounts,
     since: DateTime<Utc>,
     /// Time at which the same input would give another result.
     until: Option<DateTime<Utc>>,
@@ -34,12 +34,12 @@ pub(crate) struct CachedCycle {
 }
 
 impl CachedCycle {
-    /// Caches a cycle if it is idle. `asked` returns the amounts that its gangs request.
+    /// Caches a cycle if it is idle. `requested` returns the amounts that its gangs request.
     pub fn after(
         cycle: &SchedulingCycle,
         input: &SchedulingInput,
         settings: &SchedulerSettings,
-        asked: impl FnOnce() -> AskedAmounts,
+        requested: impl FnOnce() -> RequestedAmounts,
         now: DateTime<Utc>,
     ) -> Option<Self> {
         if !cycle.plan.steps.is_empty() || !cycle.gangs.iter().all(is_stable) {
@@ -54,7 +54,7 @@ impl CachedCycle {
         Some(Self {
             input: input.clone(),
             settings: settings.clone(),
-            asked: asked(),
+            requested: requested(),
             since: now,
             until: starts.chain(wake).min(),
             cycle: cycle.clone(),
@@ -84,7 +84,9 @@ impl CachedCycle {
             && then.gangs.iter().zip(&input.gangs).all(|(a, b)| same(a, b))
             && quotas(then).eq(quotas(input))
             && permit_alike(settings, &input.cluster, &then.budgets, &input.budgets)
-            && self.asked.make_no_difference(&then.cluster, &input.cluster);
+            && self
+                .requested
+                .make_no_difference(&then.cluster, &input.cluster);
         alike.then(|| {
             let ends = self
                 .until
@@ -111,7 +113,7 @@ impl CachedCycle {
 fn is_stable(gang: &GangState) -> bool {
     let open = matches!(
         gang.pending,
-        Some(Pending::Unknown { .. } | Pending::NoVictims { guarded: 1.., .. })
+        Some(Pending::Undecided { .. } | Pending::NoVictims { guarded: 1.., .. })
     );
     gang.status.preemption.is_none() && !open
 }

@@ -21,8 +21,8 @@ impl ClaimMemory {
     pub fn settle(&mut self, gang: &GangState) -> bool {
         let refusal = gang.status.refusal.as_ref();
         let missed = refusal.is_some_and(|r| misses_claim(&r.message));
-        let gone = gang.assigned.is_none() && gang.all_pods().next().is_none();
-        if !missed || !gone || gang.missing_volume().is_some() {
+        let vacated = gang.assigned.is_none() && gang.all_pods().next().is_none();
+        if !missed || !vacated || gang.missing_volume().is_some() {
             return false;
         }
         let templates = gang.input.workload.templates.iter();
@@ -34,7 +34,7 @@ impl ClaimMemory {
         true
     }
 
-    pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
-        self.0.retain(|uid, _| there(uid));
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.0.retain(|uid, _| exists(uid));
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use lockstep_model::{AskedAmounts, Budget, Snapshot, Weights};
+use lockstep_model::{Budget, RequestedAmounts, Snapshot, Weights};
 
 use crate::context::Context;
 use crate::gang::pending::Pending;
@@ -83,14 +83,19 @@ impl NoVictims {
 }
 
 impl InadmissibleGangs {
-    /// Compares the input with that of the last cycle. `asked`: amounts that all gangs request.
-    pub fn note_input(&mut self, context: &Context<'_>, asked: &AskedAmounts, gangs: &[GangState]) {
+    /// Compares the input with that of the last cycle. `requested`: amounts that all gangs request.
+    pub fn note_input(
+        &mut self,
+        context: &Context<'_>,
+        requested: &RequestedAmounts,
+        gangs: &[GangState],
+    ) {
         let holders: Vec<&GangState> = gangs.iter().filter(|g| g.holds_or_reserves()).collect();
         let unchanged = self.last.as_ref().is_some_and(|last| {
             last.settings == *context.settings
                 && last.weights == *context.weights
                 && self.found_alike(last, context, &holders)
-                && asked.make_no_difference(&last.cluster, context.cluster)
+                && requested.make_no_difference(&last.cluster, context.cluster)
         });
         if !unchanged {
             self.version += 1;

@@ -4,7 +4,7 @@
 //! after a loss. Refusals by kube-scheduler and by budgets are in the status of the pod groups.
 
 mod claims;
-mod unknown;
+mod undecided;
 
 pub(crate) mod backoff;
 pub(crate) mod cached_cycle;
@@ -26,7 +26,7 @@ use lockstep_model::{Snapshot, Verdicts};
 use self::cached_cycle::CachedCycle;
 use self::claims::ClaimMemory;
 use self::inadmissible::InadmissibleGangs;
-use self::unknown::UnknownGangs;
+use self::undecided::UndecidedGangs;
 use crate::gang::member_pods::MemberPods;
 use crate::gang::state::GangState;
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
@@ -45,21 +45,21 @@ pub struct Memory {
     pub(crate) unusable_since: HashMap<(String, String), DateTime<Utc>>,
     /// Start of the time in which the pods of a gang are neither bound nor refused in time, by UID
     /// of its pod group.
-    pub(crate) unanswered_since: HashMap<String, DateTime<Utc>>,
+    pub(crate) timed_out_since: HashMap<String, DateTime<Utc>>,
     /// Last requested eviction of a single pod, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
     pub(crate) evictions: Evictions,
-    /// Last dry-run answer about the eviction of a pod, by UID.
-    eviction_answers: HashMap<Uid, EvictionAnswer>,
+    /// Last dry-run result for the eviction of a pod, by UID.
+    dry_runs: HashMap<Uid, DryRun>,
     pub(crate) claims: ClaimMemory,
-    pub(crate) unknown: UnknownGangs,
+    pub(crate) undecided: UndecidedGangs,
     pub(crate) inadmissible: InadmissibleGangs,
     /// Last status write of a gang, by UID of its pod group.
     pub(crate) status_written_at: HashMap<String, DateTime<Utc>>,
     /// The last cycle, if it was idle.
     pub(crate) cached_cycle: Option<CachedCycle>,
     pub(crate) pods: MemberPods,
-    /// Changes only with its answers, so readers of a cycle share it.
+    /// Changes only with its verdicts, so readers of a cycle share it.
     verdicts: RefCell<Verdicts>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct RefusedPod {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct EvictionAnswer {
+struct DryRun {
     allowed: bool,
     at: DateTime<Utc>,
 }
@@ -137,50 +137,49 @@ impl Memory {
         self.written.get(key)
     }
 
-    pub fn answered(&mut self, uid: Uid, allowed: bool, at: DateTime<Utc>) {
+    pub fn note_dry_run(&mut self, uid: Uid, allowed: bool, at: DateTime<Utc>) {
         self.cached_cycle = None;
-        let answer = EvictionAnswer { allowed, at };
-        self.eviction_answers.insert(uid, answer);
+        let dry_run = DryRun { allowed, at };
+        self.dry_runs.insert(uid, dry_run);
     }
 
-    /// Whether the API server permits the eviction. `None` without an answer since `since`.
+    /// Whether the API server permits the eviction. `None` without a dry run since `since`.
     pub fn may_evict(&self, uid: &str, since: DateTime<Utc>) -> Option<bool> {
-        let answer = self.eviction_answers.get(uid)?;
-        (answer.at >= since).then_some(answer.allowed)
+        let dry_run = self.dry_runs.get(uid)?;
+        (dry_run.at >= since).then_some(dry_run.allowed)
     }
 
     /// UIDs of pods whose eviction the API server has refused since then.
     pub(crate) fn may_not_evict(&self, since: DateTime<Utc>) -> BTreeSet<String> {
-        let refused = self.eviction_answers.iter();
+        let refused = self.dry_runs.iter();
         refused
-            .filter(|(_, answer)| !answer.allowed && answer.at >= since)
+            .filter(|(_, dry_run)| !dry_run.allowed && dry_run.at >= since)
             .map(|(uid, _)| uid.to_string())
             .collect()
     }
 
-    pub(crate) fn expire_answers(&mut self, before: DateTime<Utc>) {
-        self.eviction_answers
-            .retain(|_, answer| answer.at >= before);
+    pub(crate) fn expire_dry_runs(&mut self, before: DateTime<Utc>) {
+        self.dry_runs.retain(|_, dry_run| dry_run.at >= before);
     }
 
     /// The newer of the watched and the written gang. Resource versions of one object are
     /// comparable numbers (KEP-5504). A version that is no number is never preferred.
-    pub(crate) fn latest(&mut self, seen: &Arc<GangInput>) -> Arc<GangInput> {
-        match self.written(&seen.key) {
+    pub(crate) fn latest(&mut self, watched: &Arc<GangInput>) -> Arc<GangInput> {
+        match self.written(&watched.key) {
             Some(own)
-                if own.uid == seen.group.uid
-                    && own.version_number() > seen.group.version_number() =>
+                if own.uid == watched.group.uid
+                    && own.version_number() > watched.group.version_number() =>
             {
                 Arc::new(GangInput {
                     group: own.clone(),
-                    ..(**seen).clone()
+                    ..(**watched).clone()
                 })
             }
             Some(_) => {
-                self.written.remove(&seen.key);
-                Arc::clone(seen)
+                self.written.remove(&watched.key);
+                Arc::clone(watched)
             }
-            None => Arc::clone(seen),
+            None => Arc::clone(watched),
         }
     }
 
@@ -221,12 +220,12 @@ impl Memory {
         self.verdicts.get_mut().retain_used();
         let pursue = |gang: &&GangState| gang.status.preemption.is_some();
         let pursue: HashSet<&str> = gangs.iter().filter(pursue).map(GangState::uid).collect();
-        self.unanswered_since
+        self.timed_out_since
             .retain(|uid, _| pursue.contains(uid.as_str()));
         self.unusable_since
             .retain(|(uid, _), _| uids.contains(uid.as_str()));
         self.claims.retain(|uid| uids.contains(uid));
-        self.unknown.retain(|uid| uids.contains(uid));
+        self.undecided.retain(|uid| uids.contains(uid));
         self.status_written_at
             .retain(|uid, _| uids.contains(uid.as_str()));
         self.pods.retain(|uid| uids.contains(uid));

@@ -357,9 +357,10 @@ fn forced(world: &mut Gangs) -> Vec<bool> {
     let steps = plan.steps.into_iter();
     let evictions = steps.filter_map(|step| match step {
         Step::Evict { by_force, .. } => Some(by_force),
-        Step::Status(_) | Step::MarkPod { .. } | Step::AskEviction(_) | Step::Nominate { .. } => {
-            None
-        }
+        Step::Status(_)
+        | Step::MarkPod { .. }
+        | Step::DryRunEviction(_)
+        | Step::Nominate { .. } => None,
     });
     evictions.collect()
 }

@@ -18,7 +18,7 @@ use lockstep_bench::{
     ratio::ratio_greedy,
 };
 use lockstep_engine::{
-    Assignment, Cluster, Demand, Method, PreemptionAnswer, PreemptionOptions, Units, VictimOrder,
+    Assignment, Cluster, Demand, Method, PreemptionOptions, PreemptionPlan, Units, VictimOrder,
     preempt, preempt_kep_in_order,
 };
 
@@ -134,7 +134,7 @@ fn solve(path: &Path, order: VictimOrder, arm: Arm) -> Result<Answer> {
 }
 
 /// Greedy algorithm of the KEP, with first fit for the members.
-fn kep(cluster: &Cluster, units: &Units, demand: &Demand) -> Result<PreemptionAnswer> {
+fn kep(cluster: &Cluster, units: &Units, demand: &Demand) -> Result<PreemptionPlan> {
     let node_order: Vec<_> = (0..cluster.node_count()).collect();
     Ok(preempt_kep_in_order(cluster, units, demand, &node_order)?)
 }

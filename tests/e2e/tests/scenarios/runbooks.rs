@@ -36,13 +36,13 @@ const MISTAKES: [(&str, &str); 5] = [
 
 /// A command without `kubectl`, and the text that its output is searched for.
 #[derive(Debug)]
-struct Look {
+struct RenderOptions {
     command: String,
     pattern: Option<String>,
 }
 
 /// The command, if it only reads objects.
-fn look(text: &str) -> Option<Look> {
+fn look(text: &str) -> Option<RenderOptions> {
     let command = text.strip_prefix("kubectl ")?;
     let (command, filter) = command.split_once(" | ").unwrap_or((command, ""));
     let mut words = command.split_whitespace();
@@ -53,14 +53,14 @@ fn look(text: &str) -> Option<Look> {
     // Without arguments, `kubectl describe` and `kubectl auth can-i` are only mentioned.
     words.nth(usize::from(verb == "auth"))?;
     let pattern = filter.split_whitespace().next_back();
-    VERBS.contains(&verb).then(|| Look {
+    VERBS.contains(&verb).then(|| RenderOptions {
         command: command.trim().to_owned(),
         pattern: pattern.map(|p| p.trim_matches('\'').to_owned()),
     })
 }
 
 /// Commands of a page, from blocks and in backticks.
-fn looks(page: &str) -> Vec<Look> {
+fn looks(page: &str) -> Vec<RenderOptions> {
     let mut out = Vec::new();
     for (at, part) in page.split("```").enumerate() {
         if at % 2 == 1 {
@@ -73,7 +73,7 @@ fn looks(page: &str) -> Vec<Look> {
 }
 
 /// Commands of an alert's description. A command ends with its clause.
-fn looks_of_alert(description: &str) -> Vec<Look> {
+fn looks_of_alert(description: &str) -> Vec<RenderOptions> {
     let description = description.replace("{{ $labels.namespace }}", "NAMESPACE");
     let commands = description.match_indices("kubectl ");
     commands
@@ -85,7 +85,7 @@ fn looks_of_alert(description: &str) -> Vec<Look> {
 }
 
 /// Commands of all runbooks and alerts, each with its place.
-fn all() -> Result<Vec<(String, Look)>> {
+fn all() -> Result<Vec<(String, RenderOptions)>> {
     let mut out = Vec::new();
     for page in std::fs::read_dir(repository().join("docs/runbooks"))? {
         let page = page?.path();
@@ -110,7 +110,7 @@ fn all() -> Result<Vec<(String, Look)>> {
 }
 
 /// Runs a command with the names of the test.
-async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
+async fn run(t: &Scenario<'_>, look: &RenderOptions) -> Result<()> {
     let words = look.command.split_whitespace().map(|word| match word {
         "NAME" => GANG.to_owned(),
         "NAMESPACE" => t.name.clone(),

@@ -12,7 +12,7 @@ use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::status::{WorkloadObjects, status};
 use lockstep_cli::view::age::age;
-use lockstep_cli::view::{Look, View};
+use lockstep_cli::view::{RenderOptions, View};
 use lockstep_lifecycle::{EventNote, EventType};
 use lockstep_sim::api::{Refused, Verb};
 use lockstep_sim::solo::{gang, gang_with};
@@ -339,7 +339,7 @@ fn screens(w: &Solo) -> [(&'static str, String); 3] {
         ("kubectl describe tw w", describe(w, &workload, now)),
         (
             "kubectl lockstep status w",
-            status(&objects, now).screen(&Look::plain(now)),
+            status(&objects, now).screen(&RenderOptions::plain(now)),
         ),
     ]
 }

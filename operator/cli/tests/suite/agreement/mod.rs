@@ -17,7 +17,7 @@ use lockstep_api::member::MemberSet;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
-use lockstep_cli::whatif::{GangAnswer, Verdict, what_if};
+use lockstep_cli::whatif::{GangReport, Verdict, what_if};
 use lockstep_model::{ClusterModel, unmet_preferences};
 use lockstep_scheduler::{
     Decision, GangInput, GangState, Memory, PodSource, SchedulerSettings, SchedulingInput,
@@ -135,7 +135,7 @@ fn of_manager(input: &SchedulingInput, gang: &GangState) -> Outcome {
     }
 }
 
-fn of_whatif(answer: &GangAnswer) -> Outcome {
+fn of_whatif(answer: &GangReport) -> Outcome {
     let mut nodes = BTreeMap::new();
     for on in &answer.nodes {
         for member in MemberSet::parse(&on.members).unwrap() {

@@ -60,9 +60,9 @@ fn sparing_is_worked_out_first_for_victims_that_break_a_budget() {
         demand,
     } = &question;
     let options = PreemptionOptions::default();
-    let answer = preempt(cluster, units, demand, &options).expect("it fits");
-    assert_eq!(answer.victims, (0..40).collect::<Vec<_>>());
-    let reasons = explain(cluster, units, demand, &options, &answer);
+    let plan = preempt(cluster, units, demand, &options).expect("it fits");
+    assert_eq!(plan.victims, (0..40).collect::<Vec<_>>());
+    let reasons = explain(cluster, units, demand, &options, &plan);
     let worked_out = |unit: UnitIx| {
         reasons
             .taken

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     objective::Price,
-    placement::want::Want,
+    placement::shape_pods::ShapePods,
     preempt::instance::CandidateIx,
     problem::{DomainIx, NodeIx, ShapeIx},
 };
@@ -24,7 +24,7 @@ impl LocalSearch<'_> {
             };
             let price = self.state.price() - before;
             self.restore_all(&cover);
-            if best.as_ref().is_none_or(|(known, _)| price < *known) {
+            if best.as_ref().is_none_or(|(least, _)| price < *least) {
                 best = Some((price, cover));
             }
         }
@@ -78,37 +78,41 @@ impl LocalSearch<'_> {
     /// Places the replicas one by one, largest first, each in the domain where its evictions cost
     /// least. False if a replica fits into no domain, or running members bind the replicas.
     pub(super) fn evict_for_replicas(&mut self) -> bool {
-        let wanted = self.state.replicas_to_place().unwrap_or_default();
+        let replicas = self.state.replicas_to_place().unwrap_or_default();
         let domains = self.state.replica_domains().len();
-        for equal in wanted.chunk_by(|a, b| a == b) {
+        for equal in replicas.chunk_by(|a, b| a == b) {
             let mut covers: Vec<Option<DomainCover>> = vec![None; domains];
-            for &want in equal {
-                if !self.evict_for_replica(want, &mut covers) {
+            for &replica in equal {
+                if !self.evict_for_replica(replica, &mut covers) {
                     // Some of the replicas are no placement.
                     self.state.replicas_to_place();
                     return false;
                 }
             }
         }
-        !wanted.is_empty()
+        !replicas.is_empty()
     }
 
     /// `covers`: known covers of the domains, which this updates.
-    fn evict_for_replica(&mut self, want: Want, covers: &mut [Option<DomainCover>]) -> bool {
+    fn evict_for_replica(
+        &mut self,
+        replica: ShapePods,
+        covers: &mut [Option<DomainCover>],
+    ) -> bool {
         for (domain, cover) in covers.iter_mut().enumerate() {
-            cover.get_or_insert_with(|| self.domain_cover(want, domain));
+            cover.get_or_insert_with(|| self.domain_cover(replica, domain));
         }
-        let known = covers
+        let computed = covers
             .iter()
             .enumerate()
             .filter_map(|(domain, c)| Some((domain, c.as_ref()?.as_ref()?)));
-        let best = known.min_by_key(|(domain, (price, _))| (*price, *domain));
+        let best = computed.min_by_key(|(domain, (price, _))| (*price, *domain));
         let Some((domain, (_, cover))) = best else {
             return false;
         };
         let cover = cover.clone();
         self.evict_all(&cover);
-        self.state.place_replica(want, domain);
+        self.state.place_replica(replica, domain);
         covers[domain] = None;
         for &candidate in &cover {
             for domain in self.state.domains_of(candidate) {
@@ -118,16 +122,16 @@ impl LocalSearch<'_> {
         true
     }
 
-    fn domain_cover(&mut self, want: Want, domain: DomainIx) -> DomainCover {
+    fn domain_cover(&mut self, replica: ShapePods, domain: DomainIx) -> DomainCover {
         let before = self.state.price();
         let nodes = self.state.replica_domains();
         let mut taken = Cover::new();
         let mut offers: Vec<Option<Offer>> = Vec::new();
-        while self.state.slots_left_in(want.shape, domain) < u64::from(want.count) {
+        while self.state.slots_left_in(replica.shape, domain) < u64::from(replica.count) {
             if offers.is_empty() {
                 let each = nodes[domain].iter();
                 offers = each
-                    .map(|&node| self.one_more_slot(want.shape, node))
+                    .map(|&node| self.one_more_slot(replica.shape, node))
                     .collect();
             }
             let best = offers
@@ -145,7 +149,7 @@ impl LocalSearch<'_> {
                 self.evict_all(&cover);
                 taken.extend(cover);
             }
-            offers[at] = self.one_more_slot(want.shape, nodes[domain][at]);
+            offers[at] = self.one_more_slot(replica.shape, nodes[domain][at]);
         }
         let price = self.state.price() - before;
         self.restore_all(&taken);
@@ -156,10 +160,10 @@ impl LocalSearch<'_> {
     /// replicas.
     fn one_more_slot(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Offer> {
         self.state.steps += 1;
-        let wanted = self.state.capacity_for_one_more(shape, node)?;
+        let needed = self.state.capacity_for_one_more(shape, node)?;
         let (pool, excluded) = (self.pool, &self.excluded);
         let may_evict = |c: CandidateIx| pool[c] && !excluded[c];
-        let cover = cover_of(&mut self.state, &wanted, node, may_evict)?;
+        let cover = cover_of(&mut self.state, &needed, node, may_evict)?;
         let (price, slots) = (self.state.price(), self.state.slots_left(shape, node));
         self.evict_all(&cover);
         let price = self.state.price() - price;

@@ -33,7 +33,7 @@ impl LocalSearch<'_> {
         }
         let mut offers: BinaryHeap<Reverse<Offer>> = offers.into_iter().map(Reverse).collect();
         let mut taken = Cover::new();
-        while let Some(Reverse(known)) = offers.pop() {
+        while let Some(Reverse(queued)) = offers.pop() {
             let missing = match self.state.deficit() {
                 Some((lacking, missing)) if lacking == shape => missing,
                 _ => break,
@@ -42,10 +42,10 @@ impl LocalSearch<'_> {
                 break;
             }
             // Earlier evictions can have changed the offer.
-            let Some(offer) = self.offer(shape, missing, known.node) else {
+            let Some(offer) = self.offer(shape, missing, queued.node) else {
                 continue;
             };
-            if offer > known {
+            if offer > queued {
                 offers.push(Reverse(offer));
                 continue;
             }
@@ -106,10 +106,10 @@ impl LocalSearch<'_> {
             CHEAPEST_NODES
         };
         // Only the best offer of a node counts.
-        let mut known = BTreeSet::new();
+        let mut distinct = BTreeSet::new();
         let nodes = offers.iter().map(|offer| offer.node);
         self.cheapest_nodes = nodes
-            .filter(|&node| known.insert(node))
+            .filter(|&node| distinct.insert(node))
             .take(most)
             .collect();
     }
@@ -123,7 +123,7 @@ impl LocalSearch<'_> {
             let Some(cover) = self.cover(shape, node) else {
                 continue;
             };
-            if !self.is_known(&cover) {
+            if !self.repeats_single(&cover) {
                 offers.extend(self.offer_of(shape, missing, node, cover));
             }
         }

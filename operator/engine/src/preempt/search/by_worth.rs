@@ -43,7 +43,7 @@ impl LocalSearch<'_> {
         let whole = offers.iter().filter(|offer| offer.frees >= needed);
         if let Some(offer) = whole.min_by_key(|offer| offer.price) {
             let price = self.state.price() + offer.price;
-            if at_once.as_ref().is_none_or(|known| price < known.price) {
+            if at_once.as_ref().is_none_or(|best| price < best.price) {
                 let cover = offer.cover.clone();
                 *at_once = Some(AtOnce {
                     taken,
@@ -97,7 +97,7 @@ impl LocalSearch<'_> {
                 let Some(cover) = cover_of(&mut self.state, &more.free, node, may_evict) else {
                     continue;
                 };
-                if self.is_known(&cover) {
+                if self.repeats_single(&cover) {
                     continue;
                 }
                 let (price, worth) = self.state.marginal_worth(&cover);

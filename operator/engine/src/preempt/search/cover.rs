@@ -74,14 +74,14 @@ pub(super) fn cheapest_cover(
         return None;
     }
     let target = i64::from(state.slots_on(shape, node)) + 1;
-    let wanted: Amounts = need.request.iter().map(|r| r * target).collect();
-    cover_of(state, &wanted, node, may_evict)
+    let required: Amounts = need.request.iter().map(|r| r * target).collect();
+    cover_of(state, &required, node, may_evict)
 }
 
 /// As [`cheapest_cover`], for this free capacity on the node.
 pub(super) fn cover_of(
     state: &mut VictimState<'_>,
-    wanted: &[i64],
+    required: &[i64],
     node: NodeIx,
     may_evict: impl Fn(CandidateIx) -> bool,
 ) -> Option<Cover> {
@@ -89,8 +89,8 @@ pub(super) fn cover_of(
     let mut missing: Amounts = state
         .free(node)
         .iter()
-        .zip(wanted)
-        .map(|(&free, &wanted)| wanted - free)
+        .zip(required)
+        .map(|(&free, &required)| required - free)
         .collect();
     let mut items: SmallVec<[Item<'_>; 8]> = SmallVec::new();
     for (candidate, amounts) in instance.uses_on(node) {
@@ -111,7 +111,7 @@ pub(super) fn cover_of(
     items.sort_unstable_by(by_share);
     // Items before `at` are taken.
     let (mut at, mut cover) = (0, Cover::new());
-    while is_missing(&missing, wanted) {
+    while is_missing(&missing, required) {
         let Item {
             candidate,
             amounts,
@@ -145,7 +145,7 @@ pub(super) fn cover_of(
             .zip(item.amounts)
             .map(|(missing, amount)| missing + amount)
             .collect();
-        let needed = is_missing(&without, wanted);
+        let needed = is_missing(&without, required);
         if !needed {
             missing = without;
         }

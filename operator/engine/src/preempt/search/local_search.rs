@@ -27,7 +27,7 @@ pub(in crate::preempt) struct LocalSearch<'a> {
     /// Candidates that the current move must not evict.
     pub(super) excluded: Vec<bool>,
     /// For each candidate, the last round in which it alone was a cover.
-    seen: Vec<u32>,
+    last_covered: Vec<u32>,
     round: u32,
     /// Nodes with the cheapest slots, as of the last [`LocalSearch::refresh_cheapest_nodes`].
     pub(super) cheapest_nodes: Vec<NodeIx>,
@@ -43,7 +43,7 @@ impl<'a> LocalSearch<'a> {
             state,
             pool,
             excluded: vec![false; candidates],
-            seen: vec![0; candidates],
+            last_covered: vec![0; candidates],
             round: 0,
             cheapest_nodes: Vec::new(),
             thorough: false,
@@ -354,11 +354,11 @@ impl<'a> LocalSearch<'a> {
     }
 
     /// True if the cover is a single unit that was a cover in this round.
-    pub(super) fn is_known(&mut self, cover: &Cover) -> bool {
+    pub(super) fn repeats_single(&mut self, cover: &Cover) -> bool {
         let [single] = cover[..] else {
             return false;
         };
-        std::mem::replace(&mut self.seen[single], self.round) == self.round
+        std::mem::replace(&mut self.last_covered[single], self.round) == self.round
     }
 
     pub(super) fn evict_all(&mut self, candidates: &[CandidateIx]) {

@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 
 use crate::{
     placement::{
-        PlacementInstance, levels::LevelDomains, merged, pack::best_fit, place_in, want::Want,
+        PlacementInstance, levels::LevelDomains, merged, pack::best_fit, place_in,
+        shape_pods::ShapePods,
     },
     problem::{Assignment, DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
@@ -123,44 +124,45 @@ impl<'a> ReplicaPlacement<'a> {
         self.steps += self.placement.nodes.len() as u64 * PLACING;
         let steps = &self.placement.steps;
         let place = || place_in(self.placement, free.to_vec());
-        let Ok(found) = steps.share(steps.left() / AGAIN, place) else {
+        let Ok(whole) = steps.share(steps.left() / AGAIN, place) else {
             return false;
         };
-        self.adopt(&found);
+        self.adopt(&whole);
         true
     }
 
     /// Replaces the placement with one that is valid in this free capacity.
-    pub fn adopt(&mut self, found: &GangPlacement) {
-        self.set(self.needed_of(found));
+    pub fn adopt(&mut self, whole: &GangPlacement) {
+        self.set(self.needed_of(whole));
         self.unchecked.clear();
     }
 
     /// Drops the placement, and returns the needed replicas, largest first. `None` if running
     /// members bind some of them.
-    pub fn clear(&mut self) -> Option<Vec<Want>> {
+    pub fn clear(&mut self) -> Option<Vec<ShapePods>> {
         let demand = self.placement.demand;
         if demand.shapes.iter().any(|shape| !shape.running.is_empty()) {
             return None;
         }
         self.set(Vec::new());
-        let mut wanted = Vec::new();
+        let mut replica_pods = Vec::new();
         for (shape, needed) in demand.needed().into_iter().enumerate() {
             let count = demand.shapes[shape].replica_size;
             let replicas = needed.div_ceil(count) as usize;
-            wanted.extend(std::iter::repeat_n(Want { shape, count }, replicas));
+            replica_pods.extend(std::iter::repeat_n(ShapePods { shape, count }, replicas));
         }
-        let part = |want: &Want| i128::from(want.count) * self.placement.scarce[want.shape].part;
-        wanted.sort_by_key(|want| std::cmp::Reverse(part(want)));
-        Some(wanted)
+        let part =
+            |pods: &ShapePods| i128::from(pods.count) * self.placement.scarce[pods.shape].part;
+        replica_pods.sort_by_key(|pods| std::cmp::Reverse(part(pods)));
+        Some(replica_pods)
     }
 
-    pub fn place(&mut self, want: Want, domain: DomainIx) {
+    pub fn place(&mut self, pods: ShapePods, domain: DomainIx) {
         let nodes = &self.domains[domain];
-        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, want);
-        let before = self.placed.iter().filter(|r| r.shape == want.shape);
+        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, pods);
+        let before = self.placed.iter().filter(|r| r.shape == pods.shape);
         self.placed.push(PlacedReplica {
-            shape: want.shape,
+            shape: pods.shape,
             replica: before.count() as u32,
             nodes: assigned.iter().map(|a| (a.node, a.count)).collect(),
         });
@@ -238,8 +240,8 @@ impl<'a> ReplicaPlacement<'a> {
         };
         let nodes = &self.domains[domain];
         self.steps += nodes.len() as u64;
-        let want = Want { shape, count };
-        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, want);
+        let pods = ShapePods { shape, count };
+        let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, pods);
         self.placed[replica].nodes = assigned.iter().map(|a| (a.node, a.count)).collect();
         self.index(replica, true);
         true
@@ -297,9 +299,9 @@ impl<'a> ReplicaPlacement<'a> {
     }
 
     /// As many replicas of a placement as the gang needs.
-    fn needed_of(&self, found: &GangPlacement) -> Vec<PlacedReplica> {
+    fn needed_of(&self, whole: &GangPlacement) -> Vec<PlacedReplica> {
         let mut needed = self.placement.demand.needed();
-        let each = found
+        let each = whole
             .assignments
             .chunk_by(|a, b| (a.shape, a.replica) == (b.shape, b.replica));
         let mut placed = Vec::new();

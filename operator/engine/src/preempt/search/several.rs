@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::{
     placement::{
         mixture::{Effort, Mixture, MixtureFit, OneMore},
-        want::wants,
+        shape_pods::by_shape,
     },
     preempt::instance::{CandidateIx, PreemptionInstance},
     problem::{Amounts, Assignment, NodeIx},
@@ -34,11 +34,11 @@ pub(super) struct SeveralShapes<'a> {
     /// Bit of the candidate on its node, for each entry of the instance.
     bit_of: Vec<u64>,
     /// Cache of kinds by node and evicted candidates. A collision replaces the older entry.
-    known: Vec<KnownKind>,
+    kind_cache: Vec<CachedKind>,
 }
 
 #[derive(Clone, Copy)]
-struct KnownKind {
+struct CachedKind {
     node: NodeIx,
     evicted: u64,
     kind: usize,
@@ -51,26 +51,26 @@ impl<'a> SeveralShapes<'a> {
         let bit_of: Vec<u64> = positions
             .map(|at| if at < REMEMBERED { 1 << at } else { 0 })
             .collect();
-        let nothing = KnownKind {
+        let nothing = CachedKind {
             node: NodeIx::MAX,
             evicted: 0,
             kind: 0,
         };
         Self {
             instance,
-            mixture: Mixture::new(instance.placement, &wants(&instance.demand.needed())),
+            mixture: Mixture::new(instance.placement, &by_shape(&instance.demand.needed())),
             changed: Vec::new(),
             is_changed: vec![false; nodes],
             at_begin: None,
             charged: 0,
             effort: Effort::Little,
             evicted_on: vec![0; nodes],
-            known: vec![nothing; (4 * (nodes + bit_of.len())).next_power_of_two()],
+            kind_cache: vec![nothing; (4 * (nodes + bit_of.len())).next_power_of_two()],
             bit_of,
         }
     }
 
-    pub fn look_harder(&mut self) {
+    pub fn use_full_effort(&mut self) {
         self.effort = Effort::Full;
     }
 
@@ -129,13 +129,13 @@ impl<'a> SeveralShapes<'a> {
         }
         // The constant of Fibonacci hashing.
         let mixed = (evicted ^ (node as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = (mixed >> 32) as usize & (self.known.len() - 1);
-        let known = self.known[place];
-        if (known.node, known.evicted) == (node, evicted) {
-            return known.kind;
+        let place = (mixed >> 32) as usize & (self.kind_cache.len() - 1);
+        let cached = self.kind_cache[place];
+        if (cached.node, cached.evicted) == (node, evicted) {
+            return cached.kind;
         }
         let kind = self.mixture.kind(node, &free());
-        self.known[place] = KnownKind {
+        self.kind_cache[place] = CachedKind {
             node,
             evicted,
             kind,
@@ -167,8 +167,8 @@ impl<'a> SeveralShapes<'a> {
     /// Pods of each node, after a successful [`SeveralShapes::fits`].
     pub fn assignments(&self, free: &[i64]) -> Option<Vec<Assignment>> {
         let order = &self.instance.placement.nodes;
-        let known = self.changed.is_empty();
-        known.then(|| self.mixture.assignments(free, order))?
+        let settled = self.changed.is_empty();
+        settled.then(|| self.mixture.assignments(free, order))?
     }
 
     /// Increase in value of a candidate's nodes by its eviction, at the current prices.
@@ -223,7 +223,7 @@ impl<'a> SeveralShapes<'a> {
     pub fn cannot_spare(&mut self, free: &[i64], victim: CandidateIx) -> bool {
         self.catch_up(free);
         let (more, complete) = self.more_with_toggled(free, victim, -1);
-        complete && self.mixture.knows_all() && self.mixture.surplus() + more < 0
+        complete && self.mixture.has_all_patterns() && self.mixture.surplus() + more < 0
     }
 
     /// Change in value of a candidate's nodes if it is evicted (`sign` 1) or restored (-1), at the
@@ -243,7 +243,7 @@ impl<'a> SeveralShapes<'a> {
                 now.iter().zip(held).map(|(f, h)| f + sign * h).collect()
             });
             more += self.mixture.worth_of(then) - self.mixture.worth_now(node);
-            complete &= self.mixture.knows_all_of(then);
+            complete &= self.mixture.has_all_patterns_of(then);
         }
         (more, complete)
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::{replicas::ReplicaPlacement, several::SeveralShapes};
 use crate::{
     objective::{CostCounter, EvictionCost, Price},
-    placement::{merged, mixture::OneMore, pack::fill, slots, want::Want},
+    placement::{merged, mixture::OneMore, pack::fill, shape_pods::ShapePods, slots},
     preempt::{
         fit::FitCondition,
         instance::{CandidateIx, PreemptionInstance},
@@ -185,16 +185,20 @@ impl<'a> VictimState<'a> {
         self.with_cost_of(others, |state| state.marginal(candidate))
     }
 
-    /// Result of `say` while the cost of these candidates counts.
-    fn with_cost_of<T>(&mut self, candidates: &[CandidateIx], say: impl FnOnce(&Self) -> T) -> T {
+    /// Result of `measure` while the cost of these candidates counts.
+    fn with_cost_of<T>(
+        &mut self,
+        candidates: &[CandidateIx],
+        measure: impl FnOnce(&Self) -> T,
+    ) -> T {
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), 1);
         }
-        let said = say(self);
+        let result = measure(self);
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), -1);
         }
-        said
+        result
     }
 
     pub fn marginal_excess(&self, candidate: CandidateIx) -> u64 {
@@ -268,9 +272,9 @@ impl<'a> VictimState<'a> {
     }
 
     /// From now on, searches with full effort if several shapes compete for nodes.
-    pub fn look_harder(&mut self) {
+    pub fn use_full_effort(&mut self) {
         if let Some(several) = &mut self.several {
-            several.look_harder();
+            several.use_full_effort();
         }
     }
 
@@ -391,13 +395,13 @@ impl<'a> VictimState<'a> {
 
     /// Drops the placement of replicas, and returns the replicas to place, largest first. `None` if
     /// counting is exact, or running members bind the replicas.
-    pub fn replicas_to_place(&mut self) -> Option<Vec<Want>> {
+    pub fn replicas_to_place(&mut self) -> Option<Vec<ShapePods>> {
         self.replicas.as_mut()?.clear()
     }
 
-    pub fn place_replica(&mut self, want: Want, domain: DomainIx) {
+    pub fn place_replica(&mut self, pods: ShapePods, domain: DomainIx) {
         if let Some(replicas) = &mut self.replicas {
-            replicas.place(want, domain);
+            replicas.place(pods, domain);
         }
     }
 
@@ -431,10 +435,10 @@ impl<'a> VictimState<'a> {
         let left = self.replicas.as_ref()?.left(node);
         let pods = i64::from(self.slots_left(shape, node)) + 1;
         let each = self.free(node).iter().zip(left).zip(request);
-        let wanted = each.map(|((free, left), request)| free - left + request * pods);
+        let required = each.map(|((free, left), request)| free - left + request * pods);
         placement.admits[shape]
             .contains(node)
-            .then(|| wanted.collect())
+            .then(|| required.collect())
     }
 
     pub fn slots_in(&self, shape: ShapeIx, domain: DomainIx) -> i64 {

@@ -5,7 +5,7 @@ mod reasons;
 mod topology;
 
 use lockstep_engine::{
-    Amounts, Cluster, ClusterNode, Demand, Pods, PreemptionAnswer, PreemptionOptions, Scope,
+    Amounts, Cluster, ClusterNode, Demand, Pods, PreemptionOptions, PreemptionPlan, Scope,
     TopologyDemand, TopologyStrictness, Unit, Units, VictimOrder, place, preempt,
 };
 use smallvec::smallvec;
@@ -62,7 +62,7 @@ impl Case {
         self.units.units.last_mut().expect("just added")
     }
 
-    fn answer(&self, demand: &Demand) -> PreemptionAnswer {
+    fn answer(&self, demand: &Demand) -> PreemptionPlan {
         preempt(&self.cluster, &self.units, demand, &self.options)
             .expect("the gang fits after preemption")
     }

@@ -109,9 +109,9 @@ fn replicas(demand: &Demand, domains: &[Vec<NodeIx>], shape: usize) -> Vec<Lot> 
     let needed = demand.needed()[shape];
     let mut placed = 0;
     started.retain(|lot| {
-        let wanted = placed < needed;
+        let desired = placed < needed;
         placed += lot.count;
-        wanted
+        desired
     });
     started
 }

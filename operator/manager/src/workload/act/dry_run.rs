@@ -48,7 +48,7 @@ async fn dry_run_pod(
         }
         ErrorClass::Invalid => Ok(PodVerdict::Invalid(error.message)),
         ErrorClass::Forbidden | ErrorClass::AlreadyExists => {
-            Ok(PodVerdict::Kept(Admission::Unanswered(error.message)))
+            Ok(PodVerdict::Kept(Admission::Failed(error.message)))
         }
         _ => Err(error),
     }
@@ -118,7 +118,7 @@ pub(super) fn failed_dry_run(
     error: &ApiError,
     now: DateTime<Utc>,
 ) -> DryRunResults {
-    let admission = Admission::Unanswered(error.message.clone());
+    let admission = Admission::Failed(error.message.clone());
     let groups = pods.iter().map(|pod| (group_of(pod), admission.clone()));
     DryRunResults {
         dry_run: DryRun {

@@ -41,28 +41,28 @@ fn model(offers: Numbers, pods: impl IntoIterator<Item = Pod>) -> ClusterModel {
     model
 }
 
-fn asked(snapshot: &Snapshot, members: &[Numbers]) -> AskedAmounts {
+fn requested(snapshot: &Snapshot, members: &[Numbers]) -> RequestedAmounts {
     let amounts = |member: &Numbers| snapshot.dims().amounts(&resources(*member));
-    AskedAmounts {
+    RequestedAmounts {
         members: members.iter().map(amounts).collect(),
-        ..AskedAmounts::default()
+        ..RequestedAmounts::default()
     }
 }
 
 /// True if these pods make no difference to these members on a node with other pods.
 fn comes_unnoticed(come: Vec<Pod>, members: &[Numbers], others: &[Numbers]) -> bool {
-    let there = others
+    let present = others
         .iter()
         .enumerate()
         .map(|(n, holds)| pod(&format!("there-{n}"), *holds));
-    let mut model = model(NODE, there);
+    let mut model = model(NODE, present);
     let before = model.snapshot();
     for pod in come {
         model.upsert_pod(pod);
     }
-    let (now, asked) = (model.snapshot(), asked(&before, members));
-    let forth = asked.make_no_difference(&before, &now);
-    assert_eq!(forth, asked.make_no_difference(&now, &before));
+    let (now, requested) = (model.snapshot(), requested(&before, members));
+    let forth = requested.make_no_difference(&before, &now);
+    assert_eq!(forth, requested.make_no_difference(&now, &before));
     forth
 }
 
@@ -121,12 +121,13 @@ fn a_pod_with_anti_affinity_in_the_namespace_of_a_gang_makes_a_difference() {
     let mut model = model(NODE, []);
     let before = model.snapshot();
     model.upsert_pod(hermit);
-    let with = |namespace: &str, avoided: &str| AskedAmounts {
+    let with = |namespace: &str, avoided: &str| RequestedAmounts {
         namespaces: [namespace.into()].into(),
         avoided: vec![(avoided.into(), LabelSelector::default())],
-        ..asked(&before, &[TRAINER])
+        ..requested(&before, &[TRAINER])
     };
-    let same = |asked: AskedAmounts| asked.make_no_difference(&before, &model.snapshot());
+    let same =
+        |requested: RequestedAmounts| requested.make_no_difference(&before, &model.snapshot());
     assert!(same(with("web", "web")));
     assert!(!same(with("ml", "web")), "it may keep members away");
     assert!(!same(with("web", "ml")), "members may avoid it");
@@ -136,19 +137,19 @@ fn a_pod_with_anti_affinity_in_the_namespace_of_a_gang_makes_a_difference() {
 fn a_node_that_changes_or_is_reserved_makes_a_difference() {
     let mut model = model(NODE, []);
     let before = model.snapshot();
-    let mut asked = asked(&before, &[TRAINER]);
-    assert!(asked.make_no_difference(&before, &model.snapshot()));
+    let mut requested = requested(&before, &[TRAINER]);
+    assert!(requested.make_no_difference(&before, &model.snapshot()));
     model.upsert_pod(pod("p", SMALL));
-    asked.reserved.insert(0);
-    assert!(!asked.make_no_difference(&before, &model.snapshot()));
-    asked.reserved.clear();
-    assert!(asked.make_no_difference(&before, &model.snapshot()));
+    requested.reserved.insert(0);
+    assert!(!requested.make_no_difference(&before, &model.snapshot()));
+    requested.reserved.clear();
+    assert!(requested.make_no_difference(&before, &model.snapshot()));
     let changed = Node {
         allocatable: resources(NODE),
         ..Node::bare("n".parse().unwrap())
     };
     model.upsert_node(changed);
-    assert!(!asked.make_no_difference(&before, &model.snapshot()));
+    assert!(!requested.make_no_difference(&before, &model.snapshot()));
 }
 
 fn left<'n>(taken: impl Iterator<Item = &'n Numbers>) -> Numbers {
@@ -181,9 +182,9 @@ fn fitting(left: Numbers, members: &[Numbers]) -> Vec<Vec<i64>> {
         counts = longer.collect();
     }
     counts.retain(|counts| {
-        let asked =
+        let requested =
             |dim: usize| -> i64 { members.iter().zip(counts).map(|(m, n)| m[dim] * n).sum() };
-        (0..4).all(|dim| asked(dim) == 0 || asked(dim) <= left[dim])
+        (0..4).all(|dim| requested(dim) == 0 || requested(dim) <= left[dim])
     });
     counts
 }

@@ -92,7 +92,7 @@ struct Mix {
 
 impl Mix {
     fn count(&mut self, kept: &SchedulingCycle, fresh: &SchedulingCycle, happened: bool) {
-        let unknown = |g: &GangState| matches!(g.pending, Some(Pending::Unknown { .. }));
+        let unknown = |g: &GangState| matches!(g.pending, Some(Pending::Undecided { .. }));
         assert!(
             !fresh.gangs.iter().any(unknown),
             "these are searched for longer by and by"

@@ -18,7 +18,7 @@ use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, Topology
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::{
     Budget, ClusterModel, Constraints, GangPhase, NodeState, Pod, Quota, QuotaCharge, Resources,
-    VolumeAnswer, VolumeNeeds, Weights,
+    VolumeCheck, VolumeNeeds, Weights,
 };
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
@@ -319,7 +319,7 @@ impl World {
             requests: Ok(Arc::new(requests)),
             nodes: TemplateNodes::Satisfying(constraints),
             volumes: VolumeNeeds::default(),
-            storage: VolumeAnswer::default(),
+            storage: VolumeCheck::default(),
             charge: QuotaCharge::new(&spec, None).ok().map(Arc::new),
             apart: None,
             avoids: Vec::new(),

@@ -211,7 +211,7 @@ fn the_example_of_the_engine_page() {
     let (bound, _) = relaxation.cut((900 << FRACTION) / 16);
     assert_eq!((bound, relaxation.solve().bound), (750 << FRACTION, 750));
     let options = PreemptionOptions::default();
-    let answer = preempt(
+    let plan = preempt(
         &question.cluster,
         &question.units,
         &question.demand,
@@ -219,7 +219,7 @@ fn the_example_of_the_engine_page() {
     )
     .expect("it fits");
     assert_eq!(
-        (answer.victims, answer.cost.lost, answer.bound.lost),
+        (plan.victims, plan.cost.lost, plan.bound.lost),
         (vec![1, 2, 3], 800, 750)
     );
 }

@@ -1,4 +1,4 @@
-//! Options and answers of a preemption.
+//! Options and plans of a preemption.
 
 use crate::{
     method::Method,
@@ -34,7 +34,7 @@ pub struct PreemptionOptions {
     pub algorithm: Algorithm,
     /// First criterion if priorities and lost work disagree.
     pub order: VictimOrder,
-    /// Step limit of the search, so that equal input gives equal answers.
+    /// Step limit of the search, so that equal input gives equal plans.
     pub work_budget: u64,
     /// Depth of follow-on evictions; 0 ignores them.
     pub follow_on_depth: u8,
@@ -57,7 +57,7 @@ impl Default for PreemptionOptions {
 
 /// Units to evict, and the resulting placement of the gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PreemptionAnswer {
+pub struct PreemptionPlan {
     /// Units to evict, ascending. Empty if the gang fits without eviction. The gang needs each of
     /// them.
     pub victims: Vec<UnitIx>,
@@ -65,15 +65,15 @@ pub struct PreemptionAnswer {
     pub placement: GangPlacement,
     /// Cost of the victims.
     pub cost: EvictionCost,
-    /// Lower bound of the cost of any answer.
+    /// Lower bound of the cost of any plan.
     pub bound: Bound,
-    /// True if no answer has less PDB excess, or equal excess and less lost work.
+    /// True if no plan has less PDB excess, or equal excess and less lost work.
     pub proven: bool,
     /// Context of the choice.
     pub explanation: Explanation,
 }
 
-impl PreemptionAnswer {
+impl PreemptionPlan {
     pub(super) fn without_victims(placement: GangPlacement) -> Self {
         Self {
             victims: Vec::new(),
@@ -85,7 +85,7 @@ impl PreemptionAnswer {
         }
     }
 
-    /// The same answer, if unknown sets may be better.
+    /// The same plan, if unknown sets may be better.
     pub(super) fn without_proof(self) -> Self {
         Self {
             bound: Bound::default(),

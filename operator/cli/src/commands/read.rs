@@ -12,7 +12,7 @@ use crate::args::{
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
-use crate::queue::{QueueAnswer, queue_without_places};
+use crate::queue::{QueueReport, queue_without_places};
 use crate::status::StatusReport;
 use crate::top::AcceleratorUse;
 use crate::version::VersionReport;
@@ -84,12 +84,12 @@ pub async fn top(cluster: &ClusterReader, args: &TopArgs, clock: WallClock) -> R
     left_out(unread);
     let groups = cluster.groups(namespace).await?;
     let nodes = cluster.accelerators_of_nodes().await?;
-    let answer = AcceleratorUse {
+    let report = AcceleratorUse {
         only_namespace: namespace.map(str::to_owned),
         only_labels: labels.map(str::to_owned),
         ..crate::top::top(&workloads, &groups, nodes)
     };
-    show(&answer, args.output.format, clock)?;
+    show(&report, args.output.format, clock)?;
     Ok(Outcome::Done)
 }
 
@@ -100,8 +100,8 @@ pub async fn agents(
 ) -> Result<Outcome> {
     let objects = cluster.node_agents().await?;
     let pods = cluster.agent_pods(args.agent_namespace.as_deref()).await?;
-    let answer = crate::agents::agents(&objects, pods.as_deref());
-    show(&answer, args.output.format, clock)?;
+    let report = crate::agents::agents(&objects, pods.as_deref());
+    show(&report, args.output.format, clock)?;
     Ok(Outcome::Done)
 }
 
@@ -159,9 +159,9 @@ async fn waiting(
     namespace: Option<&str>,
     selector: Option<&str>,
     now: DateTime<Utc>,
-) -> Result<QueueAnswer> {
+) -> Result<QueueReport> {
     let everything = taken(cluster, &BTreeSet::new(), namespace.map(str::to_owned), now).await;
-    let mut answer = match (everything, namespace) {
+    let mut report = match (everything, namespace) {
         (Err(error), Some(namespace)) if forbidden(&error) => {
             eprintln!("warning: places are unknown: {error}");
             let (workloads, unread) = cluster.workloads(Some(namespace), None).await?;
@@ -177,11 +177,11 @@ async fn waiting(
     if let Some(selector) = selector {
         let selected = cluster.selected(namespace, selector).await?;
         let chosen: BTreeSet<(&str, &str)> = selected.iter().map(|(n, w)| (&**n, &**w)).collect();
-        answer
+        report
             .gangs
             .retain(|g| chosen.contains(&(g.namespace.as_str(), g.workload.as_str())));
     }
-    Ok(answer)
+    Ok(report)
 }
 
 fn forbidden(error: &anyhow::Error) -> bool {

@@ -1,16 +1,16 @@
-//! Wanted pods by shape.
+//! Pods to place, by shape.
 
 use super::instance::PlacementInstance;
 use super::slots::slots_up_to;
 use crate::problem::{NodeIx, ShapeIx};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Want {
+pub(crate) struct ShapePods {
     pub shape: ShapeIx,
     pub count: u32,
 }
 
-impl Want {
+impl ShapePods {
     /// How many of these pods fit on a node with this free capacity.
     pub fn fitting(self, instance: &PlacementInstance<'_>, node: NodeIx, free: &[i64]) -> u32 {
         if instance.admits[self.shape].contains(node) {
@@ -22,18 +22,21 @@ impl Want {
     }
 }
 
-pub(crate) fn wants(counts: &[u32]) -> Vec<Want> {
+pub(crate) fn by_shape(counts: &[u32]) -> Vec<ShapePods> {
     counts
         .iter()
         .enumerate()
         .filter(|&(_, &c)| c > 0)
-        .map(|(shape, &count)| Want { shape, count })
+        .map(|(shape, &count)| ShapePods { shape, count })
         .collect()
 }
 
-/// Wants, hardest shape first.
-pub(crate) fn largest_first(instance: &PlacementInstance<'_>, wanted: &[Want]) -> Vec<Want> {
-    let mut order = wanted.to_vec();
+/// The pods, hardest shape first.
+pub(crate) fn largest_first(
+    instance: &PlacementInstance<'_>,
+    pods: &[ShapePods],
+) -> Vec<ShapePods> {
+    let mut order = pods.to_vec();
     order.sort_by_key(|w| (std::cmp::Reverse(size(instance, w.shape)), w.shape));
     order
 }

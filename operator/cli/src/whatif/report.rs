@@ -3,18 +3,18 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::gangs::AskedGang;
+use crate::gangs::ProposedGang;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct WhatIfReport {
     pub namespace: String,
     pub workload: String,
     pub priority: i32,
     /// Time of the snapshot.
     pub taken_at: DateTime<Utc>,
     pub fits: bool,
-    pub gangs: Vec<GangAnswer>,
+    pub gangs: Vec<GangReport>,
     /// The only namespace in the snapshot. Capacity used in other namespaces counts as free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
@@ -22,7 +22,7 @@ pub struct Answer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GangAnswer {
+pub struct GangReport {
     pub gang: String,
     pub verdict: Verdict,
     pub members: usize,
@@ -93,13 +93,13 @@ pub struct SecondBest {
     pub victims: Vec<EvictedUnit>,
 }
 
-impl GangAnswer {
-    pub(super) fn new(asked: &AskedGang) -> Self {
+impl GangReport {
+    pub(super) fn new(proposed: &ProposedGang) -> Self {
         Self {
-            gang: asked.key.to_string(),
+            gang: proposed.key.to_string(),
             verdict: Verdict::DoesNotFit,
-            members: asked.input.gang.size(),
-            min_count: asked.input.gang.min_count.unsigned_abs(),
+            members: proposed.input.gang.size(),
+            min_count: proposed.input.gang.min_count.unsigned_abs(),
             placed: 0,
             nodes: Vec::new(),
             victims: Vec::new(),

@@ -16,15 +16,15 @@ const LONGER: u64 = 10;
 const IN_A_CYCLE: usize = 1;
 
 #[derive(Debug, Default)]
-pub(crate) struct UnknownGangs(HashMap<String, Unknown>);
+pub(crate) struct UndecidedGangs(HashMap<String, Undecided>);
 
 #[derive(Clone, Copy, Debug)]
-struct Unknown {
+struct Undecided {
     tries: i32,
     next_try: DateTime<Utc>,
 }
 
-impl UnknownGangs {
+impl UndecidedGangs {
     /// Factor on the usual steps for the next search. `extended`: number of longer searches in this
     /// cycle.
     pub fn effort(&self, uid: &str, now: DateTime<Utc>, extended: usize) -> u64 {
@@ -39,28 +39,28 @@ impl UnknownGangs {
     /// Time of the next longer search, if a search with this effort ends without an answer.
     pub fn next_try(&self, uid: &str, now: DateTime<Utc>, effort: u64) -> DateTime<Utc> {
         match self.0.get(uid) {
-            Some(unknown) if effort > 1 => now + backoff(unknown.tries + 1),
-            Some(unknown) => unknown.next_try,
+            Some(undecided) if effort > 1 => now + backoff(undecided.tries + 1),
+            Some(undecided) => undecided.next_try,
             None => now,
         }
     }
 
     pub fn note_extended(&mut self, uid: &str, now: DateTime<Utc>) {
-        if let Some(unknown) = self.0.get_mut(uid) {
-            unknown.tries += 1;
-            unknown.next_try = now + backoff(unknown.tries);
+        if let Some(undecided) = self.0.get_mut(uid) {
+            undecided.tries += 1;
+            undecided.next_try = now + backoff(undecided.tries);
         }
     }
 
     pub fn failed(&mut self, uid: &str, now: DateTime<Utc>) {
-        let first = Unknown {
+        let first = Undecided {
             tries: 0,
             next_try: now,
         };
         self.0.entry(uid.to_owned()).or_insert(first);
     }
 
-    pub fn knows(&self, uid: &str) -> bool {
+    pub fn contains(&self, uid: &str) -> bool {
         self.0.contains_key(uid)
     }
 
@@ -68,7 +68,7 @@ impl UnknownGangs {
         self.0.remove(uid);
     }
 
-    pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
-        self.0.retain(|uid, _| there(uid));
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.0.retain(|uid, _| exists(uid));
     }
 }

@@ -1,7 +1,7 @@
 use chrono::{DateTime, Utc};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct RenderOptions {
     pub now: DateTime<Utc>,
     pub wide: bool,
     pub color: bool,
@@ -9,7 +9,7 @@ pub struct Look {
     pub width: Option<usize>,
 }
 
-impl Look {
+impl RenderOptions {
     pub fn plain(now: DateTime<Utc>) -> Self {
         Self {
             now,
