@@ -52,18 +52,18 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             }
             sleep(RETRY).await;
         };
-        let (publisher, published) = Publisher::open(self.client.clone(), &self.node).await;
+        let (publisher, last_status) = Publisher::open(self.client.clone(), &self.node).await;
         let initial = NodeAgentStatus {
             agent_version: lockstep_version::VERSION.into(),
             runtime: runtime_version,
             capabilities: Vec::new(),
-            ..published.clone()
+            ..last_status.clone()
         };
         let stored_records = load_records(&self.store, &self.node).await;
         // Without records, the agent cannot match running containers to attempts before its first
         // listing.
         let remembers = stored_records.is_some();
-        let records = stored_records.unwrap_or_else(|| Records::from_published(&published));
+        let records = stored_records.unwrap_or_else(|| Records::from_published(&last_status));
         info!(
             node = self.node,
             runtime = initial.runtime,
@@ -71,7 +71,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             "agent started"
         );
         let desired = watch::Sender::new(News {
-            status: published,
+            status: last_status,
             ..News::default()
         });
         let readiness = self.readiness.clone();

@@ -25,7 +25,7 @@ pub(crate) struct Stopped {
 pub(crate) struct Stops {
     running: FuturesUnordered<BoxFuture<'static, Stopped>>,
     /// Earliest next stop of each container; `None` while a stop is in flight.
-    next_stops: BTreeMap<String, Option<Instant>>,
+    again_at: BTreeMap<String, Option<Instant>>,
     retry: Duration,
 }
 
@@ -34,13 +34,13 @@ impl Stops {
     pub(crate) fn new(retry: Duration) -> Self {
         Self {
             running: FuturesUnordered::new(),
-            next_stops: BTreeMap::new(),
+            again_at: BTreeMap::new(),
             retry,
         }
     }
 
     pub(crate) fn is_due(&self, container_id: &str, now: Instant) -> bool {
-        match self.next_stops.get(container_id) {
+        match self.again_at.get(container_id) {
             None => true,
             Some(again) => again.is_some_and(|t| t <= now),
         }
@@ -52,7 +52,7 @@ impl Stops {
         stop: impl Future<Output = Result<(), RuntimeError>> + Send + 'static,
     ) {
         let id = container_id.to_owned();
-        self.next_stops.insert(id.clone(), None);
+        self.again_at.insert(id.clone(), None);
         self.running.push(
             async move {
                 Stopped {
@@ -69,7 +69,7 @@ impl Stops {
             return std::future::pending().await;
         };
         let again = Instant::now() + self.retry;
-        self.next_stops
+        self.again_at
             .insert(stopped.container_id.clone(), Some(again));
         stopped
     }
@@ -77,8 +77,8 @@ impl Stops {
     /// Drops the entries of all other containers, except stops in flight. Returns the earliest time
     /// of a next stop.
     pub(crate) fn keep_only(&mut self, kept: &[&str]) -> Option<Instant> {
-        self.next_stops
+        self.again_at
             .retain(|id, again| again.is_none() || kept.contains(&id.as_str()));
-        self.next_stops.values().filter_map(|again| *again).min()
+        self.again_at.values().filter_map(|again| *again).min()
     }
 }

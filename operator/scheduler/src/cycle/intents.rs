@@ -54,26 +54,22 @@ struct ValidIntent {
 
 impl ValidIntent {
     fn victims(&self, progress: Progress) -> impl Iterator<Item = &VictimState> {
-        let states = self.states.iter();
-        states.filter(move |f| f.progress == progress)
+        self.states.iter().filter(move |f| f.progress == progress)
     }
 
     /// Victims that still hold capacity.
     fn present(&self) -> impl Iterator<Item = &VictimState> {
-        let states = self.states.iter();
-        states.filter(|f| f.progress != Progress::Released)
+        self.states
+            .iter()
+            .filter(|f| f.progress != Progress::Released)
     }
 
     /// Time of the last eviction request (before that, the decision), or the end of the last grace
     /// period if later.
     fn since(&self, context: &Context<'_>) -> DateTime<Utc> {
-        let evicted = self
-            .intent
-            .victims
-            .iter()
-            .filter_map(|v| v.eviction_requested_at)
-            .max();
-        let begin = evicted.unwrap_or(self.intent.decided_at);
+        let requests = self.intent.victims.iter();
+        let evicted_at = requests.filter_map(|v| v.eviction_requested_at).max();
+        let begin = evicted_at.unwrap_or(self.intent.decided_at);
         let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
         let ends = self.present().filter_map(|f| f.ends.filter(in_time));
         ends.fold(begin, Ord::max)
