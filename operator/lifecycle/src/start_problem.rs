@@ -256,7 +256,8 @@ fn unbound(message: String, fault: Fault) -> StartProblem {
     }
 }
 
-/// The worst problem, of the first such member, and the number of other members that take long.
+/// The worst problem, of the first such member. If that only takes long, with the number of all pods
+/// that do.
 pub(crate) fn worst<'m>(
     facts: &Facts<'_>,
     pods: impl IntoIterator<Item = (&'m Member, &'m PodView)>,

@@ -37,7 +37,7 @@ impl PlacementRequest {
         }
         let short = place(&empty, &alone).err()?;
         let shortfall = short.shortfall()?;
-        let nodes = Box::new(self.unsuitable(snapshot, &empty, &alone, shortfall.shape));
+        let nodes = Box::new(self.unsuitable(snapshot, &alone, shortfall.shape));
         let short = short.describe(snapshot.dims());
         Some(match nodes.suitable {
             0 => Misfit::Pod(nodes),
@@ -56,8 +56,7 @@ impl PlacementRequest {
         demand: &Demand,
         short: &Shortfall,
     ) -> Option<UnsuitableNodes> {
-        let empty = snapshot.free_capacity().without_pods();
-        let mut nodes = self.unsuitable(snapshot, &empty, demand, short.shape);
+        let mut nodes = self.unsuitable(snapshot, demand, short.shape);
         nodes.scattered = scattered(snapshot, free, &demand.shapes[short.shape], short.dim);
         (!nodes.is_empty()).then_some(nodes)
     }
@@ -75,13 +74,8 @@ impl PlacementRequest {
     }
 
     /// Nodes by the check that a pod of a shape fails.
-    fn unsuitable(
-        &self,
-        snapshot: &Snapshot,
-        empty: &Cluster,
-        demand: &Demand,
-        at: usize,
-    ) -> UnsuitableNodes {
+    fn unsuitable(&self, snapshot: &Snapshot, demand: &Demand, at: usize) -> UnsuitableNodes {
+        let cluster = snapshot.free_capacity();
         let shape = &demand.shapes[at];
         let template = self.templates.get(at);
         let is_closed = |ix| template.is_some_and(|t| t.closed.contains(ix));
@@ -105,12 +99,12 @@ impl PlacementRequest {
                     node if !node.state.is_ready() => &mut counts.not_ready,
                     _ => &mut counts.unmatched,
                 } += 1;
-            } else if let Some(miss) = shortage(snapshot, empty.allocatable(ix), shape) {
+            } else if let Some(miss) = shortage(snapshot, cluster.allocatable(ix), shape) {
                 counts.too_small += 1;
                 nearest = nearest.into_iter().chain([miss]).min();
             } else if let Some((level, _)) = required
                 .iter()
-                .find(|(_, key)| empty.domain(ix, *key).is_none())
+                .find(|(_, key)| cluster.domain(ix, *key).is_none())
             {
                 *counts.unlabelled.entry(level.key.clone()).or_default() += 1;
             } else {
