@@ -282,11 +282,16 @@ impl SimCluster {
 
     /// Connects the nodes again that were lost until now.
     fn end_flaps(&mut self) {
-        for name in self.node_names() {
-            let until = self.node(&name).faults.lost_until;
-            if until.is_some_and(|until| until <= self.now()) {
-                self.fault(&name, |f| (f.lost, f.lost_until) = (false, None));
-            }
+        let now = self.now();
+        let is_over = |node: &&SimNode| node.faults.lost_until.is_some_and(|until| until <= now);
+        let over: Vec<String> = self
+            .nodes
+            .values()
+            .filter(is_over)
+            .map(|node| node.name().to_owned())
+            .collect();
+        for name in over {
+            self.find(&name);
         }
     }
 

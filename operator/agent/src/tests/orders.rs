@@ -270,14 +270,20 @@ async fn a_pod_that_appears_after_its_order_gets_the_body_by_one_request() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn orders_arrive_soon_after_an_outage_of_the_api_server() {
+/// An agent that has the first order, 100 s after the API server went away.
+async fn during_an_outage() -> (Server, Watch) {
     let server = Server::default();
     server.put("a", domains(1, 1, 1));
     let watch = Watch::of(&server, &[pod("a", "d0", 1)]);
     watch.eventually(|w| w.attempt("a") == Some(1)).await;
     server.set_down(true);
     tokio::time::sleep(Duration::from_secs(100)).await;
+    (server, watch)
+}
+
+#[tokio::test(start_paused = true)]
+async fn orders_arrive_soon_after_an_outage_of_the_api_server() {
+    let (server, watch) = during_an_outage().await;
     assert!(
         watch
             .readiness
@@ -304,12 +310,7 @@ async fn orders_arrive_soon_after_an_outage_of_the_api_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_resumes_without_events_ends_the_back_off() {
-    let server = Server::default();
-    server.put("a", domains(1, 1, 1));
-    let watch = Watch::of(&server, &[pod("a", "d0", 1)]);
-    watch.eventually(|w| w.attempt("a") == Some(1)).await;
-    server.set_down(true);
-    tokio::time::sleep(Duration::from_secs(100)).await;
+    let (server, watch) = during_an_outage().await;
     server.set_down(false);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(watch.readiness.remarks(), "");

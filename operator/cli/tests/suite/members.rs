@@ -145,10 +145,10 @@ fn a_failure_whose_pod_was_replaced_or_that_never_was_is_said_so() {
     );
 }
 
-#[test]
-fn failed_prints_the_exit_code_if_the_kubelet_has_removed_the_container() {
+/// A workload whose member has failed, with its pods. `log`: the response to requests of logs.
+fn failed_server(log: (u16, Value)) -> ApiServer {
     let workloads = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads/llama";
-    let server = ApiServer::start(move |request| {
+    ApiServer::start(move |request| {
         let path = request.path.split('?').next().unwrap_or_default();
         let pods: Vec<Value> = (0..4).map(|i| member_pod("llama", i, "n1", true)).collect();
         match path {
@@ -157,14 +157,19 @@ fn failed_prints_the_exit_code_if_the_kubelet_has_removed_the_container() {
                 200,
                 json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}),
             ),
-            _ => (
-                400,
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 400,
-                    "reason": "BadRequest", "message":
-                    "previous terminated container \"sidecar\" in pod \"llama-workers-2\" not found"}),
-            ),
+            _ => log.clone(),
         }
-    });
+    })
+}
+
+#[test]
+fn failed_prints_the_exit_code_if_the_kubelet_has_removed_the_container() {
+    let server = failed_server((
+        400,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 400,
+            "reason": "BadRequest", "message":
+            "previous terminated container \"sidecar\" in pod \"llama-workers-2\" not found"}),
+    ));
     let out = ask(&server.address, &["logs", "llama", "-n", "ml", "--failed"]);
     assert_eq!(
         stderr(&out),
@@ -181,19 +186,7 @@ fn failed_prints_the_exit_code_if_the_kubelet_has_removed_the_container() {
 fn failed_shows_the_failed_attempt_of_a_container_that_lives_on() {
     const LOG: &str = "lockstep-run: attempt 1 starts: 2 members\nstep 1\nCUDA error\n\
         lockstep-run: attempt 1 ended with code 3\nlockstep-run: attempt 2 starts: 2 members\nstep 2\n";
-    let workloads = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads/llama";
-    let server = ApiServer::start(move |request| {
-        let path = request.path.split('?').next().unwrap_or_default();
-        let pods: Vec<Value> = (0..4).map(|i| member_pod("llama", i, "n1", true)).collect();
-        match path {
-            path if path == workloads => (200, with_status("llama", 4, &failed_at(100))),
-            "/api/v1/namespaces/ml/pods" => (
-                200,
-                json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}),
-            ),
-            _ => (200, json!(LOG)),
-        }
-    });
+    let server = failed_server((200, json!(LOG)));
     let args = ["logs", "llama", "-n", "ml", "--failed", "--tail", "2"];
     let text = stdout(&ask(&server.address, &args));
     assert_eq!(

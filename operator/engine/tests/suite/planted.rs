@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::runs::runner;
+use crate::several_shapes::unit;
 use lockstep_engine::{
-    Algorithm, Amounts, Cluster, ClusterNode, Demand, GangPlacement, Infeasible, NodeSet, Pods,
-    PreemptionOptions, RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Unit,
-    Units, place_if_it_fits, place_within, preempt,
+    Algorithm, Amounts, Cluster, ClusterNode, Demand, GangPlacement, Infeasible, NodeSet,
+    PreemptionOptions, RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Units,
+    place_if_it_fits, place_within, preempt,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -245,7 +246,7 @@ fn question(mut raw: Raw, held: bool) -> Option<Question> {
             cluster.add_pod(ix, &held_there);
             units
                 .units
-                .push(unit(ix, held_there, 10 + ix as u64 * 37 % 50));
+                .push(unit(vec![(ix, held_there)], 10 + ix as u64 * 37 % 50));
         }
     }
     let demand = Demand {
@@ -264,23 +265,6 @@ fn question(mut raw: Raw, held: bool) -> Option<Question> {
 
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
-}
-
-fn unit(node: usize, request: Amounts, cost: u64) -> Unit {
-    Unit {
-        gang: false,
-        pods: vec![Pods {
-            request,
-            nodes: vec![node],
-        }],
-        priority: 10,
-        cost,
-        pdbs: smallvec![],
-        start: 0,
-        cascade: None,
-        eligible: None,
-        preempts: false,
-    }
 }
 
 /// Checks a placement: capacity, admission, needed members, and topology.

@@ -200,18 +200,25 @@ fn check_level(
     Ok(())
 }
 
+/// The default, the order of least work, and no search. Without a search, answers are often not
+/// optimal, and must not claim to be.
+fn all_options() -> [PreemptionOptions; 3] {
+    let default = PreemptionOptions::default;
+    let least_work = PreemptionOptions {
+        order: VictimOrder::LeastWork,
+        ..default()
+    };
+    let without_search = PreemptionOptions {
+        work_budget: 0,
+        ..default()
+    };
+    [default(), least_work, without_search]
+}
+
 #[test]
 fn answers_are_valid_whole_lower_in_priority_needed_and_no_more_than_needed() {
     let seen = over_questions(SMALL, |question, _| {
-        let least_work = PreemptionOptions {
-            order: VictimOrder::LeastWork,
-            ..PreemptionOptions::default()
-        };
-        let without_search = PreemptionOptions {
-            work_budget: 0,
-            ..PreemptionOptions::default()
-        };
-        for options in [PreemptionOptions::default(), least_work, without_search] {
+        for options in all_options() {
             let Ok(answer) = preempt(
                 &question.cluster,
                 &question.units,
@@ -381,16 +388,7 @@ fn claims_of_proof_and_bounds_hold_against_enumeration_and_are_close_to_it() {
     let (mut evicting, mut proven, mut best_of_all) = (0, 0, 0);
     let (mut lost, mut least_lost, mut bounded, mut hasty) = (0, 0, 0, 0);
     let seen = over_questions(SMALL, |question, _| {
-        let least_work = PreemptionOptions {
-            order: VictimOrder::LeastWork,
-            ..PreemptionOptions::default()
-        };
-        // Without a search, answers are often not optimal, and must not claim to be.
-        let without_search = PreemptionOptions {
-            work_budget: 0,
-            ..PreemptionOptions::default()
-        };
-        for options in [PreemptionOptions::default(), least_work, without_search] {
+        for options in all_options() {
             let Ok(answer) = preempt(
                 &question.cluster,
                 &question.units,

@@ -319,7 +319,7 @@ fn a_search_for_preferred_levels_leaves_steps_for_the_required_ones() {
     assert!(hard.all(|(cluster, demand)| place_within(&cluster, &demand, STEPS).is_ok()));
 }
 
-fn unit(held: Vec<(usize, Amounts)>, cost: u64) -> Unit {
+pub fn unit(held: Vec<(usize, Amounts)>, cost: u64) -> Unit {
     Unit {
         gang: held.len() > 1,
         pods: held

@@ -1,10 +1,9 @@
 //! A running workload whose status, or another object of the manager, is lost or has another version.
 
-use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::TrainingWorkload;
-use lockstep_api::names::annotations;
 use lockstep_api::workload::Phase;
 use lockstep_sim::solo::gang;
+use lockstep_sim::trouble::record_hash;
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::{Value, json};
 
@@ -129,16 +128,7 @@ fn a_hash_of_another_version_changes_nothing_but_the_recorded_hash() {
         let hash = w.status().applied.unwrap().spec_hash;
         let other = "0-0123abcd";
         let key = w.key().clone();
-        w.cluster.edit::<TrainingWorkload>(&key, |w| {
-            let applied = w.status.as_mut().unwrap().applied.as_mut().unwrap();
-            applied.spec_hash = other.into();
-        });
-        for pod in w.pods() {
-            w.cluster.edit::<Pod>(&Key::of(&pod), |pod| {
-                let of_pod = pod.metadata.annotations.as_mut().unwrap();
-                of_pod.insert(annotations::SPEC_HASH.into(), other.into());
-            });
-        }
+        assert!(record_hash(&mut w.cluster, &key, other));
         if edited {
             w.edit(|spec| spec.failure_policy.start_deadline_seconds += 1);
         }

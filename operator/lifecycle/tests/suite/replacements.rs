@@ -14,6 +14,13 @@ fn basic(n: i32, more: &Value) -> Value {
     spec
 }
 
+/// Four members, of which two suffice.
+fn degrading() -> Value {
+    let mut spec = gang(4);
+    spec["scheduling"] = json!({"gang": {"minCount": 2}, "disruptionMode": "Single"});
+    spec
+}
+
 fn is_replica(pod: &Value, group: &str, replica: &str) -> bool {
     let labels = &pod["metadata"]["labels"];
     labels["training.lockstep.dev/group"] == group
@@ -78,9 +85,7 @@ fn an_outage_of_a_webhook_costs_running_basic_members_nothing() {
 #[test]
 fn a_refused_replacement_of_a_degrading_gang_costs_other_members_nothing() {
     for supervised in [false, true] {
-        let mut spec = gang(4);
-        spec["scheduling"] = json!({"gang": {"minCount": 2}, "disruptionMode": "Single"});
-        let mut w = Solo::supervised_if(supervised, spec);
+        let mut w = Solo::supervised_if(supervised, degrading());
         w.settle();
         refuse(&mut w, "3");
         let before = w.uids();
@@ -98,9 +103,7 @@ fn a_refused_replacement_of_a_degrading_gang_costs_other_members_nothing() {
 #[test]
 fn a_degrading_gang_restarts_without_a_member_whose_pod_is_refused() {
     for supervised in [false, true] {
-        let mut spec = gang(4);
-        spec["scheduling"] = json!({"gang": {"minCount": 2}, "disruptionMode": "Single"});
-        let mut w = Solo::supervised_if(supervised, spec);
+        let mut w = Solo::supervised_if(supervised, degrading());
         w.settle();
         refuse(&mut w, "3");
         let groups = w.groups();
@@ -361,11 +364,10 @@ fn a_replacement_recorded_by_an_earlier_version_continues_without_a_restart() {
 #[test]
 fn a_lost_replacement_costs_other_members_nothing() {
     for (supervised, degrades) in [(false, false), (false, true), (true, true)] {
-        let mut spec = gang(4);
-        spec["scheduling"] = if degrades {
-            json!({"gang": {"minCount": 2}, "disruptionMode": "Single"})
+        let spec = if degrades {
+            degrading()
         } else {
-            json!({"policy": "Basic"})
+            basic(4, &json!({}))
         };
         let mut w = Solo::supervised_if(supervised, spec);
         w.settle();
@@ -390,9 +392,7 @@ fn a_lost_replacement_costs_other_members_nothing() {
 #[test]
 fn a_degrading_gang_starts_with_the_members_that_a_policy_admits() {
     for supervised in [false, true] {
-        let mut spec = gang(4);
-        spec["scheduling"] = json!({"gang": {"minCount": 2}, "disruptionMode": "Single"});
-        let mut w = Solo::supervised_if(supervised, spec);
+        let mut w = Solo::supervised_if(supervised, degrading());
         refuse(&mut w, "3");
         w.rounds(60);
         let before = w.uids();

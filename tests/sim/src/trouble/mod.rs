@@ -23,6 +23,7 @@ use crate::SimCluster;
 
 pub use heal::heal;
 pub use story::{Settings, Story};
+pub use users::record_hash;
 pub use workload::workload;
 
 pub const NAMESPACE: &str = "ml";

@@ -76,8 +76,12 @@ pub(super) fn outage_over(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
 pub(super) fn find(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let mut lost = c.node_names();
     lost.retain(|name| !c.node(name).alive());
-    one_of(lost, rng)
-        .is_some_and(|name| faulty(c, &name, |f| (f.lost, f.lost_until) = (false, None)))
+    let Some(name) = one_of(lost, rng) else {
+        return false;
+    };
+    let before = c.node(&name).faults;
+    c.find(&name);
+    c.node(&name).faults != before
 }
 
 fn set_gpus(c: &mut SimCluster, name: &str, gpus: &str) -> bool {

@@ -169,28 +169,29 @@ pub(super) fn other_hash_version(c: &mut SimCluster, rng: &mut fastrand::Rng) ->
     let Some(key) = any_workload(c, rng) else {
         return false;
     };
-    let Some(workload) = c.get::<TrainingWorkload>(&key) else {
-        return false;
-    };
-    if workload
-        .status
-        .is_none_or(|status| status.applied.is_none())
-    {
-        return false;
-    }
     let hash = format!("0-{:08x}", rng.u32(..));
-    c.edit::<TrainingWorkload>(&key, |workload| {
-        let applied = workload.status.as_mut().and_then(|s| s.applied.as_mut());
-        if let Some(applied) = applied {
-            applied.spec_hash.clone_from(&hash);
+    record_hash(c, &key, &hash)
+}
+
+/// Records this hash of the spec in the status of a workload and on its pods. False if the workload
+/// has no hash.
+pub fn record_hash(c: &mut SimCluster, key: &Key, hash: &str) -> bool {
+    let mut uid = None;
+    c.edit::<TrainingWorkload>(key, |workload| {
+        if let Some(applied) = workload.status.as_mut().and_then(|s| s.applied.as_mut()) {
+            hash.clone_into(&mut applied.spec_hash);
+            uid.clone_from(&workload.metadata.uid);
         }
     });
+    let Some(uid) = uid else {
+        return false;
+    };
     for pod in c.list::<Pod>() {
         let mut owners = pod.metadata.owner_references.iter().flatten();
-        if owners.any(|owner| Some(&owner.uid) == workload.metadata.uid.as_ref()) {
+        if owners.any(|owner| owner.uid == uid) {
             c.edit::<Pod>(&Key::of(&pod), |pod| {
                 let present = pod.metadata.annotations.get_or_insert_default();
-                present.insert(annotations::SPEC_HASH.into(), hash.clone());
+                present.insert(annotations::SPEC_HASH.into(), hash.to_owned());
             });
         }
     }
