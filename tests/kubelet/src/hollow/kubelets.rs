@@ -263,7 +263,7 @@ impl Kubelets {
         let Some(slot) = self.pods.get(&change.uid) else {
             return;
         };
-        let at = if slot.blocked {
+        let at = if slot.blocked && !change.start_failed {
             Instant::now()
         } else {
             self.next_relist(change.node)

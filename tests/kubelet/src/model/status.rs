@@ -195,7 +195,8 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
         ready,
         started: Some(started),
         restart_count: latest.map_or_else(
-            || w.next_attempt.get(&c.name).copied().unwrap_or(0),
+            // A failed start is counted when the next one is tried, not when it is removed.
+            || w.next_attempt.get(&c.name).copied().unwrap_or(0) - i32::from(did_not_start(w, c)),
             |i| i.attempt,
         ),
         container_id: latest

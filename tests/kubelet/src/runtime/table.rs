@@ -11,6 +11,7 @@ use lockstep_node::{Exit, ObservedContainer};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
+use super::script::START_ERROR;
 use crate::model::{ContainerView, PodDesc, PodView, SandboxView, State};
 
 /// Maximum number of ended containers that are kept for the agent.
@@ -23,6 +24,9 @@ pub struct Changed {
     pub node: usize,
     /// UID of the pod.
     pub uid: String,
+    /// A container could not be started. The kubelet gives up its sync then, and learns the exit
+    /// from its next relist (missing-binary-restart-all-with-init).
+    pub start_failed: bool,
 }
 
 /// End of a process.
@@ -157,10 +161,15 @@ impl Table {
     }
 
     fn changed(&self, uid: &str) {
+        self.notify(uid, false);
+    }
+
+    fn notify(&self, uid: &str, start_failed: bool) {
         // A kubelet that has ended needs no notice.
         let _ = self.kubelet.send(Changed {
             node: self.node,
             uid: uid.to_owned(),
+            start_failed,
         });
         self.agent.send_replace(());
     }
@@ -289,16 +298,20 @@ impl Table {
         id: &str,
         change: impl FnOnce(&mut ContainerView) -> bool,
     ) -> Option<bool> {
-        let (uid, different) = {
+        let (uid, different, start_failed) = {
             let mut pods = self.pods.lock();
             let mut all = pods
                 .iter_mut()
                 .flat_map(|(uid, e)| e.containers.iter_mut().map(move |r| (uid, r)));
             let (uid, record) = all.find(|(_, r)| r.seen.view.id == id)?;
-            (uid.clone(), change(&mut record.seen.view))
+            let view = &mut record.seen.view;
+            let different = change(view);
+            let start_failed =
+                matches!(&view.state, State::Exited { reason, .. } if reason == START_ERROR);
+            (uid.clone(), different, start_failed)
         };
         if different {
-            self.changed(&uid);
+            self.notify(&uid, start_failed);
         }
         Some(different)
     }
