@@ -16,9 +16,13 @@ pub struct AgentArgs {
     /// Name of the node.
     #[arg(long, env = "NODE_NAME")]
     pub node_name: String,
-    /// Folder for records that must survive a restart of the agent.
-    #[arg(long, default_value = "/var/lib/lockstep")]
+    /// Folder for records that must survive a restart of the agent, not a boot of the node: in
+    /// memory, so that a full disk does not stop restarts.
+    #[arg(long, value_name = "DIR", default_value = "/run/lockstep")]
     pub state_dir: PathBuf,
+    /// Folder on disk in which earlier versions kept these records. They are moved once.
+    #[arg(long, value_name = "DIR")]
+    pub former_state_dir: Option<PathBuf>,
     /// Unix socket of the container runtime.
     #[arg(
         long,

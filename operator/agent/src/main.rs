@@ -104,7 +104,7 @@ async fn work(args: AgentArgs, client: Client, metrics: Metrics, readiness: Read
     let agent = Agent {
         supervisors,
         runtime: CriRuntime::new(&args.runtime_endpoint, Intervals::default(), &metrics),
-        store: FileStore::new(&args.state_dir),
+        store: FileStore::new(&args.state_dir, args.former_state_dir.as_deref()),
         client: client.clone(),
         orders: orders.clone(),
         now: Arc::new(now),

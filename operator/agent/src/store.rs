@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lockstep_node::Records;
 use thiserror::Error;
 use tokio::fs;
-use tokio::io::AsyncWriteExt;
 
 pub trait Store: Send {
     fn load(&self) -> impl Future<Output = Result<Option<Records>, StoreError>> + Send;
 
-    /// Replaces the saved records durably.
+    /// Replaces the saved records.
     fn save(&self, records: &Records) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
@@ -33,40 +32,31 @@ pub enum StoreError {
     },
 }
 
-/// One file in the agent's state folder. It is replaced by a rename, so a crash leaves the old or
-/// the new version.
+const FILE: &str = "records.json";
+
+/// One file in the agent's state folder. It is replaced by a rename, so an agent that crashes leaves
+/// the old or the new version. The records describe containers, which do not survive a boot of the
+/// node either. So the folder is in memory: writes need no sync, and work on a node whose disk is
+/// full.
 #[derive(Clone, Debug)]
 pub struct FileStore {
     folder: PathBuf,
+    /// Folder of versions that kept the records on disk.
+    former: Option<PathBuf>,
 }
 
 impl FileStore {
-    /// The first write creates the folder.
-    pub fn new(folder: &Path) -> Self {
+    /// The first write creates the folder. Records in `former` are moved to it once, after an
+    /// upgrade.
+    pub fn new(folder: &Path, former: Option<&Path>) -> Self {
         Self {
             folder: folder.to_owned(),
+            former: former.map(Path::to_owned),
         }
     }
 
-    fn path(&self) -> PathBuf {
-        self.folder.join("records.json")
-    }
-
-    async fn write(&self, text: &[u8]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder).await?;
-        let new = self.folder.join("records.json.new");
-        let mut file = fs::File::create(&new).await?;
-        file.write_all(text).await?;
-        file.sync_all().await?;
-        fs::rename(&new, self.path()).await?;
-        // The rename is durable only after a sync of the folder.
-        fs::File::open(&self.folder).await?.sync_all().await
-    }
-}
-
-impl Store for FileStore {
-    async fn load(&self) -> Result<Option<Records>, StoreError> {
-        let path = self.path();
+    async fn read(folder: &Path) -> Result<Option<Records>, StoreError> {
+        let path = folder.join(FILE);
         match fs::read(&path).await {
             Ok(text) => serde_json::from_slice(&text)
                 .map(Some)
@@ -76,15 +66,39 @@ impl Store for FileStore {
         }
     }
 
+    async fn write(&self, text: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(&self.folder).await?;
+        let new = self.folder.join("records.json.new");
+        fs::write(&new, text).await?;
+        fs::rename(&new, self.folder.join(FILE)).await
+    }
+}
+
+impl Store for FileStore {
+    async fn load(&self) -> Result<Option<Records>, StoreError> {
+        let records = Self::read(&self.folder).await?;
+        let Some(former) = self.former.as_ref().filter(|_| records.is_none()) else {
+            return Ok(records);
+        };
+        let records = Self::read(former).await?;
+        if let Some(records) = &records {
+            self.save(records).await?;
+            let path = former.join(FILE);
+            let removed = fs::remove_file(&path).await;
+            removed.map_err(|source| StoreError::Io { path, source })?;
+        }
+        Ok(records)
+    }
+
     async fn save(&self, records: &Records) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(records).map_err(|source| StoreError::Damaged {
-            path: self.path(),
+        let path = self.folder.join(FILE);
+        let text = serde_json::to_vec(records);
+        let text = text.map_err(|source| StoreError::Damaged {
+            path: path.clone(),
             source,
         })?;
-        self.write(&text).await.map_err(|source| StoreError::Io {
-            path: self.path(),
-            source,
-        })
+        let written = self.write(&text).await;
+        written.map_err(|source| StoreError::Io { path, source })
     }
 }
 

@@ -172,12 +172,12 @@ impl Rig {
         self.kubelet.run_pod(uid, &labels, &annotations).await
     }
 
-    /// Waits until the agent has recorded this container as the training container, on its disk.
+    /// Waits until the agent has recorded this container as the training container.
     async fn released(&self, container: &str) -> Result<()> {
         let records = self
             .cluster
             .folder()
-            .join("agent/var/lib/lockstep/records.json");
+            .join("agent/run/lockstep/records.json");
         eventually("the container to be recorded", LIMIT, async || {
             let text = std::fs::read_to_string(&records)?;
             text.contains(container)

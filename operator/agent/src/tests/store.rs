@@ -44,20 +44,36 @@ fn records(attempt: i64) -> Records {
 #[tokio::test]
 async fn what_was_saved_last_is_loaded_and_nothing_at_first() {
     let folder = Folder::new("saved");
-    let store = FileStore::new(&folder.0);
+    let store = FileStore::new(&folder.0, None);
     assert_eq!(store.load().await.unwrap(), None);
     store.save(&records(1)).await.unwrap();
     store.save(&records(2)).await.unwrap();
     assert_eq!(
-        FileStore::new(&folder.0).load().await.unwrap(),
+        FileStore::new(&folder.0, None).load().await.unwrap(),
         Some(records(2))
     );
 }
 
 #[tokio::test]
+async fn records_of_an_earlier_version_are_moved_from_the_disk_once() {
+    let (folder, former) = (Folder::new("new"), Folder::new("former"));
+    let old = FileStore::new(&former.0, None);
+    old.save(&records(1)).await.unwrap();
+    let store = FileStore::new(&folder.0, Some(&former.0));
+    assert_eq!(store.load().await.unwrap(), Some(records(1)));
+    assert_eq!(old.load().await.unwrap(), None, "left behind on the disk");
+    assert_eq!(store.load().await.unwrap(), Some(records(1)));
+
+    // Records that an agent of the earlier version leaves later are not newer.
+    store.save(&records(2)).await.unwrap();
+    old.save(&records(1)).await.unwrap();
+    assert_eq!(store.load().await.unwrap(), Some(records(2)));
+}
+
+#[tokio::test]
 async fn a_crash_in_the_middle_of_a_save_leaves_what_was_there() {
     let folder = Folder::new("crash");
-    let store = FileStore::new(&folder.0);
+    let store = FileStore::new(&folder.0, None);
     store.save(&records(1)).await.unwrap();
     fs::write(folder.0.join("records.json.new"), "{\"pods\":").unwrap();
     assert_eq!(store.load().await.unwrap(), Some(records(1)));
@@ -68,6 +84,6 @@ async fn a_damaged_file_is_an_error_that_names_it() {
     let folder = Folder::new("damaged");
     fs::create_dir_all(&folder.0).unwrap();
     fs::write(folder.0.join("records.json"), "{").unwrap();
-    let error = FileStore::new(&folder.0).load().await.unwrap_err();
+    let error = FileStore::new(&folder.0, None).load().await.unwrap_err();
     assert!(error.to_string().contains("records.json"), "{error}");
 }
