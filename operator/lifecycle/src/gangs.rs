@@ -16,8 +16,10 @@ pub struct GangView {
     pub priority: i32,
     pub placement: Option<PlacementView>,
     pub queued_at: Option<DateTime<Utc>>,
-    /// Why the scheduler has not placed all members.
+    /// Why the scheduler has not placed the gang.
     pub waiting: Option<WaitReason>,
+    /// Why the scheduler has no node for some members of a placed gang.
+    pub other_members_pending: Option<String>,
     /// Message of condition DisruptionTarget while the gang is preempted.
     pub preempted_by: Option<String>,
     /// Time of the last refusal of placed pods by kube-scheduler for a reason other than capacity.
@@ -79,6 +81,7 @@ impl GangView {
                 reason: c.reason.clone(),
                 message: c.message.clone(),
             }),
+            other_members_pending: status.other_members_pending().map(str::to_owned),
             preempted_by: preempted.map(|c| c.message.clone()),
             refused_at: status.refusal.as_ref().map(|r| r.at),
             avoids_nodes: !status.excluded_nodes.is_empty(),

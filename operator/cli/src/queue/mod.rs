@@ -93,12 +93,14 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueReport {
     };
     let shares = namespace_shares(&input, file.taken_at);
     let cycle = schedule(&input, &mut Memory::default(), &settings, file.taken_at);
-    let mut places: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
+    let mut places: BTreeMap<&str, (Option<usize>, bool)> = BTreeMap::new();
     for (place, position) in cycle.queue.iter().zip(1..) {
-        let gang = cycle.gangs.get(place.gang);
-        let misfit =
-            |gang: &GangState| matches!(gang.pending, Some(Pending::Held(Hold::Misfit(_))));
-        if let Some(gang) = gang.filter(|gang| !misfit(gang)) {
+        let Some(gang) = cycle.gangs.get(place.gang) else {
+            continue;
+        };
+        let misfit = matches!(gang.pending, Some(Pending::Held(Hold::Misfit(_))));
+        if place.grows || !misfit {
+            let position = (!misfit).then_some(position);
             places.insert(gang.uid(), (position, place.grows));
         }
     }
@@ -114,7 +116,7 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueReport {
         let share = shares.get(group.metadata.namespace.as_deref()?);
         let gang = queued(group, place.map(|(_, grows)| *grows))?;
         unfinished.contains(uid).then(|| QueuedGang {
-            position: place.map(|(position, _)| *position),
+            position: place.and_then(|(position, _)| *position),
             share: share.copied().and_then(fraction),
             ..gang
         })

@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
+use lockstep_api::scheduling::placed_in_part;
 use lockstep_api::words::{count, time};
 
 use super::notes;
@@ -210,13 +211,16 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
         let running = gang.members().filter(is_running).count();
         let size = gang.size();
         if running < size {
-            let growth = grows_from(facts, ledger, gang)
-                .map(|at| format!("; grows from {} if capacity is free", time(at)))
-                .unwrap_or_default();
-            let text = format!(
-                "placed with {running} of {size} members (minCount {}){growth}",
-                gang.min_count
-            );
+            let min_count = gang.min_count;
+            let mut text =
+                format!("placed with {running} of {size} members (minCount {min_count})");
+            let view = facts.gang_view(&gang.key);
+            if let Some(pending) = view.and_then(|v| v.other_members_pending.as_ref()) {
+                text = placed_in_part(&text, pending);
+            }
+            if let Some(at) = grows_from(facts, ledger, gang) {
+                text = format!("{text}; grows from {} if capacity is free", time(at));
+            }
             out.push(of_gang(gang.key.as_str(), facts.gangs.len() > 1, &text));
         }
     }

@@ -289,10 +289,10 @@ fn ready(
         // Running members of the old attempt do not count.
         not_ready(facts, ledger, "a restart is in progress".to_owned(), wake)
     } else if missing <= 0 && members > 0 {
-        let mut message = "all members are ready or have succeeded".to_owned();
-        if let Some(partial) = partial_gangs(facts, ledger) {
-            message = format!("{message}; {partial}");
-        }
+        let message = match partial_gangs(facts, ledger) {
+            Some(partial) => format!("all placed members are ready or have succeeded; {partial}"),
+            None => "all members are ready or have succeeded".to_owned(),
+        };
         condition(true, reasons::ALL_MEMBERS_READY, message)
     } else if groups.values().all(|c| c.created == 0) {
         condition(false, reasons::STARTING, "no pods yet")
@@ -383,11 +383,10 @@ fn without_node(facts: &Facts<'_>, ledger: &Ledger, key: &DomainKey) -> Option<S
     };
     let members = facts.domain(key)?.members.iter().filter(waits).count();
     let verb = if members == 1 { "has" } else { "have" };
-    let why = facts
-        .gang_view(&gang.key)?
-        .waiting
-        .as_ref()
-        .map_or(String::new(), |wait| format!(": {}", wait.message));
+    let view = facts.gang_view(&gang.key)?;
+    let unplaced = view.waiting.as_ref().map(|wait| &wait.message);
+    let why = unplaced.or(view.other_members_pending.as_ref());
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
     (members > 0).then(|| format!("{} {verb} no node{why}", count(members, "member")))
 }
 

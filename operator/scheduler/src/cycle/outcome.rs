@@ -28,8 +28,8 @@ pub(super) enum Outcome {
     Waits(Box<Waiting>),
     /// The placement exceeds the size of one object.
     TooLarge(TooLarge),
-    /// The optional members of an elastic gang do not fit.
-    KeepsSize,
+    /// The members that a placed gang lacks do not fit.
+    KeepsSize(Pending),
     /// The gang does not fit. Another turn permits its excluded nodes.
     RetriesExcludedNodes,
 }
@@ -114,7 +114,7 @@ impl Cycle<'_> {
                     self.reserve(at, kept);
                 }
             }
-            Outcome::KeepsSize => {}
+            Outcome::KeepsSize(pending) => gang.pending = Some(pending),
             Outcome::RetriesExcludedNodes => gang.status_mut().excluded_nodes.clear(),
             Outcome::TooLarge(too_large) => gang.pending = Some(Pending::TooLarge(too_large)),
             Outcome::Placed { nodes, backfill } => self.place(at, nodes, backfill),

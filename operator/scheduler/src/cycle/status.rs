@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::scheduling::placed_in_part;
 use lockstep_model::{GangPhase, unmet_preferences};
 
 use super::place::closed_node_count;
@@ -139,7 +140,7 @@ fn scheduled(
                 text = format!("{text}; {unmet}");
             }
             if let Some(pending) = pending {
-                text = format!("{text}; other members are pending: {pending}");
+                text = placed_in_part(&text, &pending);
             }
             // The condition stays false until the gang has enough members for the first time.
             let lacks = || gang.unfinished_assigned().count() < gang.min_count() as usize;

@@ -125,7 +125,9 @@ impl<'c> Turn<'c> {
         let short = match self.in_free_capacity_or_reserved_for_later(&attempt, &free, &left) {
             Ok((placement, backfill)) => return self.placed(&placement, backfill),
             Err(_) if may_retry_excluded_nodes(self.gang) => return Outcome::RetriesExcludedNodes,
-            Err(_) if self.class.request == Request::Growth => return Outcome::KeepsSize,
+            Err(short) if self.class.request == Request::Growth => {
+                return Outcome::KeepsSize(self.no_growth(short, &left));
+            }
             Err(short) => short,
         };
         let waits = |no_capacity, reserved, reservation| {
@@ -137,9 +139,7 @@ impl<'c> Turn<'c> {
                 plain: self.plain,
             }))
         };
-        let misfit = self.request.misfit(self.context.cluster, self.demand());
-        if let Some(misfit) = misfit {
-            let held = Pending::Held(Hold::Misfit(misfit));
+        if let Some(held) = self.misfit() {
             return waits(NoCapacity::without_search(held), None, None);
         }
         match self.make_capacity(short, left.clone()) {
@@ -150,6 +150,21 @@ impl<'c> Turn<'c> {
                 waits(*no_capacity, reserved, self.reservation())
             }
         }
+    }
+
+    /// The gang would not fit into the empty cluster.
+    fn misfit(&self) -> Option<Pending> {
+        let misfit = self.request.misfit(self.context.cluster, self.demand());
+        misfit.map(|misfit| Pending::Held(Hold::Misfit(misfit)))
+    }
+
+    /// Why a placed gang does not grow.
+    fn no_growth(&self, short: Infeasible, left: &Cluster) -> Pending {
+        self.misfit().unwrap_or_else(|| {
+            let mut pending = Pending::Capacity(short.into());
+            self.count_nodes(&mut pending, left);
+            pending
+        })
     }
 
     /// Adds the nodes that cannot hold a pod to missing capacity.

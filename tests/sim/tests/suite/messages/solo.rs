@@ -153,6 +153,12 @@ pub(super) const STORIES: &[Story] = &[
         let elastic = json!({"scheduling": {"gang": {"minCount": 2}}});
         after(gang_with(9, &elastic), 30)
     }),
+    ("is scaled beyond the cluster", || {
+        let mut w = after(gang(2), 30);
+        w.edit(|spec| spec.groups[0].replicas = Some(9));
+        w.wait(60);
+        w
+    }),
     (
         "has a class that is made anew with another value",
         class_made_anew,
