@@ -5,7 +5,7 @@ use lockstep_api::words::{count, time, took};
 use lockstep_api::workload::{HistoryEntry, TrainingWorkloadSpec};
 
 use crate::cause::describe;
-use crate::ledger::{Ledger, OpenIncident, OpenReplacement};
+use crate::ledger::{GangLedger, Ledger, OpenIncident, OpenReplacement};
 
 /// Prefixes the gang's key if the workload has other gangs.
 pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
@@ -24,6 +24,19 @@ pub(crate) fn shortened(text: String, longest: usize) -> String {
     let end = "…";
     let at = text.floor_char_boundary(longest - end.len());
     format!("{}{end}", &text[..at])
+}
+
+/// The nodes that a gang avoids, to be added to a message; empty without such nodes.
+pub(crate) fn avoided_nodes(gang: &GangLedger) -> String {
+    let Some((node, avoidance)) = gang.avoid.first_key_value() else {
+        return String::new();
+    };
+    let others = match gang.avoid.len() - 1 {
+        0 => String::new(),
+        n => format!(", {} too", count(n, "other node")),
+    };
+    let (reason, until) = (&avoidance.reason, time(avoidance.until));
+    format!("; node {node} is avoided until {until} ({reason}){others}")
 }
 
 pub(crate) struct Restarts<'a> {
@@ -60,6 +73,17 @@ impl Restarts<'_> {
             describe(&replacement.cause)
         );
         self.of_domain(domain, &text)
+    }
+
+    /// Message about a restart of one pod by its kubelet, which is over when it is recorded.
+    pub fn by_kubelet(&self, restart: &HistoryEntry) -> String {
+        let text = format!(
+            "the kubelet restarts 1 of {} in place ({}): {}",
+            count(self.pods(&restart.domain).len(), "pod"),
+            self.budget(restart.time, restart.counted),
+            describe(&restart.cause)
+        );
+        self.of_domain(&restart.domain, &text)
     }
 
     pub fn over(&self, restart: &HistoryEntry) -> String {

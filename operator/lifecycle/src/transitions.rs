@@ -7,7 +7,8 @@ use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::gangs::gangs;
 use lockstep_api::words::time;
 use lockstep_api::workload::{
-    Cause, DomainStatus, FailureAction, GangStatus, TrainingWorkloadSpec, TrainingWorkloadStatus,
+    Cause, DomainStatus, FailureAction, GangStatus, HistoryEntry, TrainingWorkloadSpec,
+    TrainingWorkloadStatus,
 };
 
 use crate::ledger::Ledger;
@@ -222,10 +223,23 @@ fn restarts(
             note,
         }));
     }
-    let recovered = after
-        .history
-        .iter()
-        .filter(|h| h.recovered_at.is_some() && !before.history.contains(h));
+    let recorded = || {
+        let entries = after.history.iter();
+        entries.filter(|h| !before.history.contains(h))
+    };
+    let announced = |h: &HistoryEntry| {
+        let domain = domains_before.get(h.domain.as_str());
+        let replacement = domain.and_then(|d| d.replacement.as_ref());
+        replacement.is_some_and(|r| r.cause == h.cause)
+    };
+    let by_kubelet =
+        recorded().filter(|h| h.action.affects_single_pod() && h.recreated == 0 && !announced(h));
+    out.extend(by_kubelet.map(|restart| EventNote {
+        type_: EventType::Warning,
+        reason: restart.action.reason().into(),
+        note: restarts().by_kubelet(restart),
+    }));
+    let recovered = recorded().filter(|h| h.recovered_at.is_some());
     out.extend(recovered.map(|restart| EventNote {
         type_: EventType::Normal,
         reason: reasons::RECOVERED.into(),

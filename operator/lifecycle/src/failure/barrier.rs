@@ -21,6 +21,7 @@ use super::restart_budget::refund;
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, OpenIncident};
+use crate::messages::avoided_nodes;
 use crate::pods::{ContainerView, PodView};
 use crate::view::{RejectedRequest, Target};
 
@@ -183,14 +184,16 @@ impl DomainPass<'_> {
         if unplaced.is_empty() || !facts.due(deadline).passed(&mut self.wake) {
             return None;
         }
+        let avoided = avoided_nodes(gang);
         if continues_without(facts, self.ledger, scope.gang, &unplaced) {
             self.continue_without(unplaced);
             return None;
         }
         let message = format!(
-            "no replacement within {} (failurePolicy.replacementTimeoutSeconds) for {}",
+            "no replacement within {} (failurePolicy.replacementTimeoutSeconds) for {}{}",
             span(limit),
-            words.join(", ")
+            words.join(", "),
+            avoided
         );
         Some(Consequence::ReleaseGang(
             facts.release_reason(&mut self.wake),

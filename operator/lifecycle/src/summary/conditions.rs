@@ -13,7 +13,7 @@ use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, End, Ledger, OpenIncident, Outcome};
-use crate::messages::Restarts;
+use crate::messages::{Restarts, avoided_nodes};
 use crate::objects::hash::spec_hash;
 use crate::start_problem;
 use crate::view::{Priority, RejectionKind, Target};
@@ -387,7 +387,11 @@ fn without_node(facts: &Facts<'_>, ledger: &Ledger, key: &DomainKey) -> Option<S
     let unplaced = view.waiting.as_ref().map(|wait| &wait.message);
     let why = unplaced.or(view.other_members_pending.as_ref());
     let why = why.map_or(String::new(), |why| format!(": {why}"));
-    (members > 0).then(|| format!("{} {verb} no node{why}", count(members, "member")))
+    let avoided = avoided_nodes(entry);
+    (members > 0).then(|| {
+        let members = count(members, "member");
+        format!("{members} {verb} no node{why}{avoided}")
+    })
 }
 
 fn disrupted(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {

@@ -6,7 +6,7 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, SimNode, Solo, WatchedKind};
 use serde_json::{Value, json};
 
-use super::solo::{Story, after, fails_once, rule};
+use super::solo::{Story, after, fails_once, rule, settled};
 
 pub(super) const STORIES: &[Story] = &[
     ("hangs", || hangs("RestartGang")),
@@ -32,6 +32,17 @@ pub(super) const STORIES: &[Story] = &[
         evicted(SimNode::evict_for_own_limit)
     }),
     ("has a pod that vanishes", vanishes),
+    ("has a node that rejects the replacement", || {
+        let mut w = settled(Solo::new(gang_with(
+            8,
+            &json!({"failurePolicy": {"replacementTimeoutSeconds": 60}}),
+        )));
+        let node = w.node_of("g", 0);
+        w.cluster.fault(&node, |f| f.rejects = true);
+        w.delete_pod("g", 0);
+        w.wait(120);
+        w
+    }),
     ("loses a node that is deleted", || {
         loses(|w, node| w.remove(WatchedKind::Node, &Key::new("", node)))
     }),

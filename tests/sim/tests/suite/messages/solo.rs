@@ -8,7 +8,7 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
 
-fn settled(mut world: Solo) -> Solo {
+pub(super) fn settled(mut world: Solo) -> Solo {
     world.settle();
     world
 }
