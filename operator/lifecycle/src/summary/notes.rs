@@ -75,6 +75,25 @@ pub(super) fn training_hooks(facts: &Facts<'_>) -> Option<String> {
     not_run(&before_stop)
 }
 
+/// Restart rules of the user's own, which the kubelet evaluates before those of the operator: a
+/// member of a gang restarts without its peers.
+pub(super) fn own_restart_rules(facts: &Facts<'_>) -> Option<String> {
+    let group = facts.spec().groups.iter().find(|group| {
+        let spec = group.template.0.spec.iter();
+        let mut containers = spec.flat_map(|spec| &spec.containers);
+        containers.any(|c| {
+            c.restart_policy_rules
+                .as_ref()
+                .is_some_and(|r| !r.is_empty())
+        })
+    })?;
+    Some(format!(
+        "restartPolicyRules of group {} come first: on an exit code that they name, the kubelet restarts one member \
+         without its peers",
+        group.name
+    ))
+}
+
 fn not_run(before_stop: &[String]) -> Option<String> {
     let says = || format!("preStop of {} does not run", before_stop.join(", "));
     (!before_stop.is_empty()).then(says)

@@ -31,6 +31,9 @@ pub(super) fn restarts_in_place(
         if let Some(hooks) = notes::training_hooks(facts) {
             message = format!("{message}. In such a restart {hooks}");
         }
+        if let Some(rules) = notes::own_restart_rules(facts) {
+            message = format!("{message}; {rules}");
+        }
         return condition(true, reasons::SUPERVISED, message);
     };
     let policy = &facts.spec().failure_policy.in_place;

@@ -38,6 +38,13 @@ pub(super) const STORIES: &[Story] = &[
             &json!({}),
         )
     }),
+    ("has restart rules of its own", || {
+        let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}});
+        obstructed(
+            &json!({"restartPolicy": "Never", "restartPolicyRules": [rule]}),
+            &json!({}),
+        )
+    }),
     ("may change its user but not signal its processes", || {
         let capabilities = json!({"drop": ["ALL"], "add": ["SETUID", "SETGID"]});
         obstructed(
