@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
+use lockstep_api::names::SUPERVISOR_PROGRAM;
 
 use crate::changes::ReleaseReason;
 use crate::facts::Facts;
@@ -31,10 +32,31 @@ pub(super) fn release_rejected(facts: &Facts<'_>, ledger: &mut Ledger) {
         if gang.degrades() && enough {
             start_without(facts, ledger, gang, &rejected);
         } else if !ledger.is_under_way(gang) {
-            let (reason, message) = (reason(rejection), rejection.message.clone());
+            let reason = reason(rejection);
+            let message = format!(
+                "{}{}",
+                rejection.message,
+                supervisor_advice(facts, rejection)
+            );
             ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
         }
     }
+}
+
+/// What to do about a policy that forbids the container that Lockstep adds.
+fn supervisor_advice(facts: &Facts<'_>, rejection: &RejectedRequest) -> String {
+    let image = facts.view.settings().supervisor_image.as_deref();
+    let named = |image: &&str| {
+        rejection.kind == RejectionKind::Forbidden
+            && [*image, SUPERVISOR_PROGRAM]
+                .iter()
+                .any(|name| rejection.message.contains(name))
+    };
+    image.filter(named).map_or(String::new(), |image| {
+        format!(
+            "; Lockstep adds this container: permit image {image}, or set failurePolicy.inPlace.supervisor to Never"
+        )
+    })
 }
 
 fn reason(rejection: &RejectedRequest) -> &'static str {

@@ -1,6 +1,7 @@
 //! Stories of restarts in place with and without a barrier.
 
 use lockstep_sim::Solo;
+use lockstep_sim::api::Refused;
 use lockstep_sim::solo::gang_with;
 use serde_json::{Value, json};
 
@@ -62,6 +63,24 @@ pub(super) const STORIES: &[Story] = &[
     ("uses the supervisor's names", || {
         let volume = json!({"name": "lockstep", "emptyDir": {}});
         obstructed(&json!({}), &json!({"volumes": [volume]}))
+    }),
+    ("may not have the supervisor's image", || {
+        let mut w = Solo::supervised(gang_with(2, &json!({})));
+        w.store().admission.webhook = Some(Box::new(|pod| {
+            let mut inits = pod["spec"]["initContainers"]
+                .as_array()
+                .into_iter()
+                .flatten();
+            let added = inits.any(|c| c["image"] == "lockstep-supervisor");
+            if added {
+                return Err(Refused::forbidden(
+                    "pods \"w-g-0-0\" is forbidden: image lockstep-supervisor is not permitted",
+                ));
+            }
+            Ok(())
+        }));
+        w.wait(60);
+        w
     }),
     ("is of members that stand alone", || {
         let mut w = Solo::supervised(gang_with(2, &json!({"scheduling": {"policy": "Basic"}})));
