@@ -49,30 +49,36 @@ fn millis(from: u64, to: u64) -> f64 {
     to.saturating_sub(from) as f64 / 1000.0
 }
 
-/// A row for each arm. The ratio is to the last arm if that is `recreate`.
+const LEGEND: &str = "\
+Milliseconds, medians where nothing else is said. running: from the kill until all members run again, of which detect,
+decide, stop, barrier and start are the parts that the manager records. meet: from there until all members have
+completed their rendezvous; first step: until the last one has done a step. place to ready: a new workload.
+";
+
+/// A row for each arm, with a legend. The ratio is to the last arm if that is `recreate`. One round
+/// has no quantiles.
 pub fn table(arms: &[(&str, Vec<Round>)]) -> String {
-    let mut out =
-        String::from("| tier | rounds | median | p95 | least | most | against RecreateGang |");
-    for name in PHASES.iter().chain(&["meet", "first step"]) {
-        // Writing to a string cannot fail.
-        let _ = write!(out, " {name} |");
+    let repeated = arms.iter().any(|(_, rounds)| rounds.len() > 1);
+    let mut columns = vec!["tier", "rounds", "running"];
+    if repeated {
+        columns.extend(["p95", "least", "most"]);
     }
-    out.push_str(
-        " place to ready |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
+    columns.push("against RecreateGang");
+    columns.extend(PHASES);
+    columns.extend(["meet", "first step", "place to ready"]);
+    let rule = vec!["---"; columns.len()].join("|");
+    let mut out = format!("{LEGEND}\n| {} |\n|{rule}|\n", columns.join(" | "));
     let base = arms.iter().find(|(name, _)| *name == "recreate");
     let base = base.map(|(_, rounds)| median(rounds, |r| r.running));
     for (name, rounds) in arms {
         let running = median(rounds, |r| r.running);
         let ratio = base.map_or_else(|| "-".into(), |base| format!("{:.1} x", base / running));
-        let _ = write!(
-            out,
-            "| {name} | {} | {running:.0} | {:.0} | {:.0} | {:.0} | {ratio} |",
-            rounds.len(),
-            quantile(rounds, 0.95, |r| r.running),
-            quantile(rounds, 0.0, |r| r.running),
-            quantile(rounds, 1.0, |r| r.running),
-        );
+        // Writing to a string cannot fail.
+        let _ = write!(out, "| {name} | {} | {running:.0} |", rounds.len());
+        for share in [0.95, 0.0, 1.0].into_iter().filter(|_| repeated) {
+            let _ = write!(out, " {:.0} |", quantile(rounds, share, |r| r.running));
+        }
+        let _ = write!(out, " {ratio} |");
         for phase in 0..PHASES.len() {
             let _ = write!(out, " {:.0} |", median(rounds, |r| r.phases[phase]));
         }

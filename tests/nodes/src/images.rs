@@ -26,7 +26,13 @@ pub(crate) async fn of_tests() -> Result<Vec<Image>> {
         NONROOT,
         entries,
     )?;
-    Ok(basic().await?.into_iter().chain([trainer]).collect())
+    // The image of samples/06-without-accelerators.yaml.
+    let sample = named(TRAINER, vec![fixed(TRAINER)?])?;
+    Ok(basic()
+        .await?
+        .into_iter()
+        .chain([trainer, sample])
+        .collect())
 }
 
 /// The image of recorded scenarios: busybox with the tools that their commands use.
