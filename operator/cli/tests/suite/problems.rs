@@ -138,12 +138,16 @@ fn refusals_say_what_to_do() {
             "error: not allowed: trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"; ask an administrator of the namespace to bind you ClusterRole lockstep-batch-user",
         ),
         (
-            refusal(403, "Forbidden", "pods is forbidden at the cluster scope"),
-            "error: not allowed: pods is forbidden at the cluster scope; -n NAMESPACE limits the command to one namespace",
+            refusal(403, "Forbidden", "denied by another authorizer"),
+            "error: not allowed: denied by another authorizer; ask an administrator for this right",
         ),
         (
-            refusal(403, "Forbidden", "nodes is forbidden at the cluster scope"),
-            "error: not allowed: nodes is forbidden at the cluster scope; ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall",
+            refusal(
+                403,
+                "Forbidden",
+                "nodes is forbidden: User \"jo\" cannot list resource \"nodes\" in API group \"\" at the cluster scope",
+            ),
+            "error: not allowed: nodes is forbidden: User \"jo\" cannot list resource \"nodes\" in API group \"\" at the cluster scope; ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall",
         ),
         (
             refusal(
