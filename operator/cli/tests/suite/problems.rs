@@ -110,6 +110,21 @@ fn the_version_of_the_program_is_shown_without_a_cluster() {
 }
 
 #[test]
+fn the_version_of_the_client_needs_no_cluster() {
+    let version = env!("CARGO_PKG_VERSION");
+    let shown = format!("COMPONENT          VERSION\nkubectl-lockstep   {version}\n");
+    assert_eq!(stdout(&run(&["version", "--client", "-n", "ml"])), shown);
+}
+
+#[test]
+fn a_closed_standard_error_does_not_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = command(&["agents", "-n", "ml"]).stderr(writer).status();
+    assert_eq!(status.unwrap().code(), Some(1));
+}
+
+#[test]
 fn an_unresponsive_server_is_awaited_no_longer_than_the_request_timeout() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
