@@ -470,7 +470,7 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, victim: &
         gpu_hours(victim.lost_work),
         exact_gpu_hours(victim.cost)
     );
-    if intent.victims.len() > 1 {
+    if intent.cost != victim.cost {
         text = format!("{text} here, {} in total", exact_gpu_hours(intent.cost));
     }
     if intent.proven || is_useful_bound(intent.at_least, intent.cost) {

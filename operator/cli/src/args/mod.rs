@@ -57,11 +57,11 @@ fn command() -> clap::Command {
 
 /// The flags for the connection, with their meaning.
 pub fn connection_help() -> String {
-    let flags = Connection::augment_args(clap::Command::new("options"))
+    Connection::augment_args(clap::Command::new("options"))
         .disable_help_flag(true)
-        .help_template("Flags of all commands that read the cluster\n\n{all-args}\n");
-    let mut flags = flags;
-    flags.render_help().to_string()
+        .help_template("Flags of all commands that read the cluster\n\n{all-args}\n")
+        .render_help()
+        .to_string()
 }
 
 /// The commands.
