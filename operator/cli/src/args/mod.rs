@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn flags_of_the_connection_are_only_in_the_list_of_options() {
-        let mut command = command();
+        let mut command = super::command();
+        command.build();
         let status = command.find_subcommand_mut("status").unwrap();
         let help = status.render_long_help().to_string();
         assert!(help.contains(FLAGS_ELSEWHERE), "{help}");
@@ -218,7 +219,7 @@ mod tests {
             assert!(connection_help().contains(&flag), "{flag}");
         }
         let line = ["kubectl-lockstep", "describe", "llama", "--context", "prod"];
-        assert!(command.try_get_matches_from(line).is_ok());
+        assert!(super::command().try_get_matches_from(line).is_ok());
     }
 
     #[test]
