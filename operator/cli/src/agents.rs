@@ -7,10 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use lockstep_api::NodeAgent;
 use lockstep_api::time::utc;
+use lockstep_api::words::count;
 use serde::Serialize;
 
 use crate::objects::{holds, node};
 use crate::view::age::age;
+use crate::view::brief::Brief;
 use crate::view::table::{Cell, Table, Tone};
 use crate::view::{RenderOptions, View};
 
@@ -132,7 +134,22 @@ impl View for AgentReport {
             "+POD",
             "AGE",
         ]);
-        for agent in &self.agents {
+        let states = [
+            AgentState::Ready,
+            AgentState::NotReady,
+            AgentState::Gone,
+            AgentState::Silent,
+            AgentState::Unknown,
+        ];
+        let counts = states.map(|state| (self.nodes_in(state).count(), state.words()));
+        let counts = counts.iter().filter(|(n, _)| *n > 0);
+        let counts: Vec<String> = counts.map(|(n, state)| format!("{n} {state}")).collect();
+        let all = count(self.agents.len(), "agent");
+        let mut out = format!("{all}: {}\n", counts.join(", "));
+        let agents = Brief::of(&self.agents, options.wide, |agent| {
+            agent.state == AgentState::Ready
+        });
+        for agent in &agents.rows {
             let report = agent
                 .last_report
                 .map(|at| format!("{} ago", age(Some(at), options.now)));
@@ -147,7 +164,12 @@ impl View for AgentReport {
                 age(agent.since, options.now).into(),
             ]);
         }
-        table.render(options)
+        if !table.is_empty() {
+            out.push('\n');
+            out.push_str(&table.render(options));
+        }
+        out.push_str(&agents.note("agent", "Ready").unwrap_or_default());
+        out
     }
 
     fn names(&self) -> Vec<String> {

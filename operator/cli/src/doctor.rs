@@ -1,8 +1,10 @@
 //! Checks of the installation. Each check gives one line with the page to read.
 
+mod render;
+
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_VERSION};
 use lockstep_api::words::count;
@@ -10,12 +12,9 @@ use serde::Serialize;
 
 use crate::agents::{AgentReport, AgentState};
 use crate::doctor_facts::{
-    BudgetFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, PolicyFacts,
-    RESOURCES,
+    BudgetFacts, InstallFacts, KueueFacts, NodeFacts, PolicyFacts, RESOURCES,
 };
 use crate::view::age::age;
-use crate::view::table::{Cell, Table, Tone};
-use crate::view::{RenderOptions, View};
 
 /// First minor version of Kubernetes with admission policies.
 const POLICIES_SINCE: u32 = 30;
@@ -26,12 +25,18 @@ const IN_PLACE_SINCE: u32 = 35;
 /// Most names in one line.
 const NAMED: usize = 3;
 
-const INSTALL: &str = "README.md#install";
-const DOCTOR: &str = "docs/cli.md#doctor";
-const AGENTS: &str = "docs/architecture.md";
-const NATIVE: &str = "docs/scheduling.md#native-scheduling-objects";
-const BUDGETS: &str = "docs/tenants.md#disruption-budgets";
-const LIMITS: &str = "README.md#limits-honestly";
+/// Address of a page of the documentation.
+macro_rules! page {
+    ($path:literal) => {
+        concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/", $path)
+    };
+}
+const INSTALL: &str = page!("README.md#install");
+const DOCTOR: &str = page!("docs/cli.md#doctor");
+const AGENTS: &str = page!("docs/architecture.md");
+const NATIVE: &str = page!("docs/scheduling.md#native-scheduling-objects");
+const BUDGETS: &str = page!("docs/tenants.md#disruption-budgets");
+const LIMITS: &str = page!("README.md#limits-honestly");
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,7 +100,7 @@ pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
     let checks = vec![
         check("kubernetes", kubernetes(facts), LIMITS),
         check("definitions", definitions(facts), INSTALL),
-        check("managers", managers(facts.managers.as_deref()), INSTALL),
+        check("managers", managers(facts, now), INSTALL),
         check("lease", lease(facts, now), DOCTOR),
         check("versions", versions(facts), DOCTOR),
         check("policies", policies(facts), DOCTOR),
@@ -167,8 +172,8 @@ fn definitions(facts: &InstallFacts) -> Finding {
     }
 }
 
-fn managers(pods: Option<&[ManagerPod]>) -> Finding {
-    let Some(pods) = pods else {
+fn managers(facts: &InstallFacts, now: DateTime<Utc>) -> Finding {
+    let Some(pods) = facts.managers.as_deref() else {
         return unseen("pods of the manager");
     };
     let namespaces: BTreeSet<&str> = pods.iter().map(|p| p.namespace.as_str()).collect();
@@ -190,7 +195,13 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
         .find_map(|p| p.warning.as_deref())
         .map_or(String::new(), |w| format!("; last warning: {w}"));
     match (pods.len(), ready) {
-        (0, _) => fail("no manager pod found: no workload is reconciled"),
+        (0, _) => match facts.lease.iter().flatten().find(|l| !l.is_expired(now)) {
+            Some(lease) => warn(format!(
+                "no manager pod found, but {} renews the lease: the manager runs outside the cluster",
+                lease.holder
+            )),
+            None => fail("no manager pod found: no workload is reconciled"),
+        },
         (1, 0) => fail(format!(
             "the only manager pod is not ready: see `kubectl logs -n {} {}`{cause}",
             pods[0].namespace, pods[0].name
@@ -220,16 +231,12 @@ fn lease(facts: &InstallFacts, now: DateTime<Utc>) -> Finding {
         Some(None) => {
             fail("lease not found: no manager has become the leader; see the log of the manager")
         }
-        Some(Some(LeaseFacts {
-            holder,
-            renewed,
-            duration_seconds,
-        })) => {
-            let ago = age(*renewed, now);
-            let expired = renewed.is_none_or(|at| at + TimeDelta::seconds(*duration_seconds) < now);
-            if expired {
+        Some(Some(lease)) => {
+            let (holder, ago) = (&lease.holder, age(lease.renewed, now));
+            if lease.is_expired(now) {
                 fail(format!(
-                    "{holder} has not renewed the lease for {ago} (limit {duration_seconds}s): no manager is the leader"
+                    "{holder} has not renewed the lease for {ago} (limit {}s): no manager is the leader",
+                    lease.duration_seconds
                 ))
             } else {
                 ok(format!("{holder} is the leader, lease renewed {ago} ago"))
@@ -468,33 +475,5 @@ fn some(names: &[&str]) -> String {
     match names.len().saturating_sub(NAMED) {
         0 => shown,
         more => format!("{shown} and {more} more"),
-    }
-}
-
-impl View for Diagnosis {
-    fn screen(&self, options: &RenderOptions) -> String {
-        let mut table = Table::new(&["RESULT", "CHECK", "FOUND", "READ"]);
-        for check in &self.checks {
-            let (word, tone) = match check.level {
-                CheckLevel::Ok => ("ok", Tone::Good),
-                CheckLevel::Warn => ("warn", Tone::Busy),
-                CheckLevel::Fail => ("FAIL", Tone::Bad),
-            };
-            let page = match check.level {
-                CheckLevel::Ok => "",
-                _ => check.page,
-            };
-            table.row([
-                Cell::new(word, tone),
-                check.check.into(),
-                check.message.clone().into(),
-                page.into(),
-            ]);
-        }
-        table.render(options)
-    }
-
-    fn names(&self) -> Vec<String> {
-        Vec::new()
     }
 }

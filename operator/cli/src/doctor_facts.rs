@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::native_group::NativeSupport;
 
 use crate::agents::AgentReport;
@@ -125,6 +125,14 @@ pub struct LeaseFacts {
     pub renewed: Option<DateTime<Utc>>,
     /// Duration of the lease in seconds: other candidates wait this long after a renewal.
     pub duration_seconds: i64,
+}
+
+impl LeaseFacts {
+    /// True if another candidate may take the lease.
+    pub fn is_expired(&self, now: DateTime<Utc>) -> bool {
+        let lasts = TimeDelta::seconds(self.duration_seconds);
+        self.renewed.is_none_or(|at| at + lasts < now)
+    }
 }
 
 #[derive(Clone, Debug, Default)]

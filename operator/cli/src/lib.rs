@@ -8,6 +8,7 @@
 //! | [`cluster`] | all access to the API server | yes |
 //! | [`objects`] | helpers for objects | no |
 //! | [`problem`] | errors of requests, in one sentence each | no |
+//! | [`roles`] | which shipped role grants a right | no |
 //! | [`record`], [`gangs`] | input as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
 //! | [`convert`] | conversion of jobs of other projects | no |
 //! | [`file`] | snapshot and manifest files | no |
@@ -44,6 +45,7 @@ pub mod problem;
 pub mod published;
 pub mod queue;
 pub mod record;
+pub mod roles;
 pub mod status;
 pub mod top;
 pub mod version;

@@ -1,9 +1,9 @@
 //! `kubectl-lockstep`: arguments in, exit code out. The library has the rest.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use lockstep_cli::args::Args;
 use lockstep_cli::commands;
 use lockstep_cli::outcome::Outcome;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         return ExitCode::from(u8::from(done.is_err()));
     }
     // A negative result has exit code 2, which clap uses for wrong usage.
-    let args = Args::try_parse().unwrap_or_else(|error| {
+    let args = Args::parse_line().unwrap_or_else(|error| {
         let code = if error.use_stderr() { ERROR } else { 0 };
         // The reader has closed the pipe.
         let _ = error.print();
@@ -29,7 +29,8 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::DoesNotFit | Outcome::Unhealthy) => ExitCode::from(NO),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            // The reader may have closed standard error.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::from(ERROR)
         }
     }

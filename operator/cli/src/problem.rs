@@ -7,6 +7,8 @@ use kube::config::KubeconfigError;
 use kube::core::Status;
 use thiserror::Error;
 
+use crate::roles::remedy;
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     #[error(
@@ -113,19 +115,6 @@ impl RequestContext<'_> {
             409 => Problem::Conflict(message),
             _ => Problem::Refused(message),
         }
-    }
-}
-
-/// Remedy for a missing right.
-fn remedy(message: &str) -> &'static str {
-    let everywhere = message.contains("at the cluster scope");
-    let of_cluster = ["nodes", "priorityclasses", "nodeagents"];
-    if everywhere && of_cluster.iter().any(|kind| message.starts_with(kind)) {
-        "ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall"
-    } else if everywhere {
-        "-n NAMESPACE limits the command to one namespace"
-    } else {
-        "ask an administrator of the namespace to bind you ClusterRole lockstep-batch-user"
     }
 }
 

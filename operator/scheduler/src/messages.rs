@@ -463,14 +463,16 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, victim: &
     let (key, priority) = (&preemptor.input.key, preemptor.priority());
     let mut text = format!(
         "Preempted by podgroup {}/{} of priority {priority}, which needs the capacity (intent {}): {} \
-         of work lost here; the cost with restarts is {} here, {} in total",
+         of work lost here; the cost with restarts is {}",
         key.namespace,
         key.name,
         intent.id,
         gpu_hours(victim.lost_work),
-        exact_gpu_hours(victim.cost),
-        exact_gpu_hours(intent.cost)
+        exact_gpu_hours(victim.cost)
     );
+    if intent.cost != victim.cost {
+        text = format!("{text} here, {} in total", exact_gpu_hours(intent.cost));
+    }
     if intent.proven || is_useful_bound(intent.at_least, intent.cost) {
         text = format!("{text}; {}", verdict(intent));
     }

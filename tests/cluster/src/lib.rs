@@ -35,7 +35,7 @@ mod tokens;
 pub mod wait;
 
 /// Arguments of `kubectl` for looking around in the cluster of a demonstration. Without `doctor`,
-/// which would miss the manager's pods: the managers are processes of this machine.
+/// which would warn about the manager's pods: the managers are processes of this machine.
 pub const LOOK_AROUND: [&str; 4] = [
     "get tw -A -o wide",
     "lockstep queue",

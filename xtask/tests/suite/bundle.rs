@@ -50,7 +50,7 @@ fn the_bundle_contains_neither_configuration_nor_kinds_that_olm_refuses() {
     let mut bundle = shipped();
     let kinds = bundle.objects.iter().map(|o| o["kind"].as_str().unwrap());
     let kinds: BTreeSet<&str> = kinds.collect();
-    let expected = ["ClusterRole", "PodDisruptionBudget", "Service"];
+    let expected = ["ClusterRole", "PodDisruptionBudget", "Role", "Service"];
     assert_eq!(kinds, BTreeSet::from(expected));
     let pod = at(
         &mut bundle,

@@ -5,7 +5,7 @@ mod output;
 mod preemption;
 mod verbs;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use connection::Connection;
 pub use output::{Format, ObjectOutput, ScreenOutput};
@@ -31,6 +31,39 @@ pub struct Args {
     pub command: Command,
 }
 
+/// Last line of each help.
+const FLAGS_ELSEWHERE: &str =
+    "`kubectl lockstep options` lists the flags for the connection to the cluster.";
+
+impl Args {
+    /// Parses the command line of this process.
+    pub fn parse_line() -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&command().try_get_matches()?)
+    }
+}
+
+/// The command line. The help of each command leaves out the flags of the connection.
+fn command() -> clap::Command {
+    let mut command = Args::command()
+        .mut_args(|flag| flag.hide(true))
+        .after_help(FLAGS_ELSEWHERE);
+    for verb in command.get_subcommands_mut() {
+        let examples = verb.get_after_help().map(ToString::to_string);
+        let help = format!("{}\n\n{FLAGS_ELSEWHERE}", examples.unwrap_or_default());
+        *verb = std::mem::take(verb).after_help(help);
+    }
+    command
+}
+
+/// The flags for the connection, with their meaning.
+pub fn connection_help() -> String {
+    Connection::augment_args(clap::Command::new("options"))
+        .disable_help_flag(true)
+        .help_template("Flags of all commands that read the cluster\n\n{all-args}\n")
+        .render_help()
+        .to_string()
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -40,6 +73,7 @@ pub enum Command {
 Examples:
   kubectl lockstep status llama
   kubectl lockstep status llama -n ml --watch")]
+    #[command(visible_alias = "describe")]
     Status(StatusArgs),
     /// Explain from status and events why a workload is queued, was preempted, or preempts.
     #[command(after_help = "\
@@ -142,8 +176,14 @@ Examples:
     #[command(after_help = "\
 Examples:
   kubectl lockstep version
-  kubectl lockstep version -o json")]
+  kubectl lockstep version --client -o json")]
     Version(VersionArgs),
+    /// List the flags for the connection to the cluster, which every command takes.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep options
+  kubectl lockstep queue --context prod --request-timeout 1m")]
+    Options,
     /// Install completion of `kubectl lockstep` for kubectl, including names in the cluster, or print a
     /// completion script of `kubectl-lockstep` for a shell.
     #[command(after_help = "\
@@ -156,12 +196,30 @@ Examples:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use lockstep_model::Rules;
 
     #[test]
     fn flags_do_not_contradict_each_other() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_the_connection_are_only_in_the_list_of_options() {
+        let mut command = super::command();
+        command.build();
+        let status = command.find_subcommand_mut("status").unwrap();
+        let help = status.render_long_help().to_string();
+        assert!(help.contains(FLAGS_ELSEWHERE), "{help}");
+        for flag in Args::command()
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+        {
+            let flag = format!("--{flag}");
+            assert!(!help.contains(&flag), "{help}");
+            assert!(connection_help().contains(&flag), "{flag}");
+        }
+        let line = ["kubectl-lockstep", "describe", "llama", "--context", "prod"];
+        assert!(super::command().try_get_matches_from(line).is_ok());
     }
 
     #[test]

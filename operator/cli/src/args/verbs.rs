@@ -120,6 +120,12 @@ pub struct SnapshotArgs {
 /// Flags of `version`.
 #[derive(Debug, Args)]
 pub struct VersionArgs {
+    /// Only the version of this program, without a request to the cluster.
+    #[arg(long)]
+    pub client: bool,
+    /// Accepted as by kubectl, and not used: versions are of the whole installation.
+    #[arg(short, long, hide = true)]
+    pub namespace: Option<String>,
     /// Format of the answer.
     #[command(flatten)]
     pub output: ScreenOutput,
@@ -272,6 +278,9 @@ pub struct TopArgs {
 /// Flags of `agents`.
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
+    /// Accepted as by kubectl, and not used: agents are of the whole cluster.
+    #[arg(short, long, hide = true)]
+    pub namespace: Option<String>,
     /// Namespace of the agents' pods. Default: found by their labels.
     #[arg(long, value_name = "NAME")]
     pub agent_namespace: Option<String>,

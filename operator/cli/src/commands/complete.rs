@@ -34,7 +34,7 @@ pub fn completion(args: &CompletionArgs) -> Result<Outcome> {
             let permissions = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(&path, permissions).with_context(file)?;
         }
-        eprintln!(
+        note!(
             "{}: kubectl runs this program if its folder is in PATH",
             file()
         );

@@ -33,13 +33,13 @@ pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outc
         ConvertFormat::Yaml => {
             show::write(&yaml::write(&converted)?)?;
             if !notes.is_empty() {
-                eprintln!("warning: {} to read in the output", comments(notes.len()));
+                note!("warning: {} to read in the output", comments(notes.len()));
             }
         }
         ConvertFormat::Json => {
             show::write(&json(&converted)?)?;
             for note in notes {
-                eprintln!("warning: {note}");
+                note!("warning: {note}");
             }
         }
     }

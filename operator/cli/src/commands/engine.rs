@@ -30,7 +30,7 @@ pub async fn whatif(
 ) -> Result<Outcome> {
     let report = evaluate(connection, args, clock()).await?;
     if let Some(namespace) = &report.only_namespace {
-        eprintln!(
+        note!(
             "warning: only namespace {namespace} is included; capacity of pods in other namespaces counts as free"
         );
     }
@@ -59,7 +59,7 @@ pub async fn snapshot(
         snapshot = snapshot.pseudonymized(&RandomState::new());
     }
     file::write_snapshot(&args.output, &snapshot)?;
-    eprintln!("{}: {}", args.output.display(), contents(&snapshot));
+    note!("{}: {}", args.output.display(), contents(&snapshot));
     Ok(Outcome::Done)
 }
 
@@ -78,7 +78,7 @@ async fn evaluate(
         args.rules.change(&mut rules);
         namespace.get_or_insert(chosen.unwrap_or(DEFAULT_NAMESPACE.to_owned()));
         check(written).with_context(named)?;
-        eprintln!("{NOT_VALIDATED}");
+        note!("{NOT_VALIDATED}");
         file::read_snapshot(path)?
     } else {
         let cluster = ClusterReader::connect(connection).await?;
@@ -88,7 +88,7 @@ async fn evaluate(
             .await
             .with_context(named)?
         {
-            eprintln!("warning: {unchecked}");
+            note!("warning: {unchecked}");
         }
         rules = rules_of_manager(&cluster, args).await?;
         take(&cluster, &excluded_labels(&rules), None, now).await?
@@ -108,7 +108,7 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
     let configured = match read {
         Ok(configured) => configured,
         Err(why) => {
-            eprintln!(
+            note!(
                 "warning: cannot read the manager's configuration: {why}; using the defaults and the flags"
             );
             let mut rules = Rules::default();
@@ -117,14 +117,14 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
         }
     };
     if !configured.evicts {
-        eprintln!(
+        note!(
             "warning: preemption is disabled (scheduler.preemption.enabled is false): a gang that needs victims stays queued"
         );
     }
     let mut rules = configured.rules;
     let differ = args.rules.change(&mut rules);
     if !differ.is_empty() {
-        eprintln!(
+        note!(
             "warning: {} differs from the manager's configuration: the manager may decide differently",
             differ.join(", ")
         );

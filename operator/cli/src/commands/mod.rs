@@ -1,5 +1,13 @@
 //! Commands, from arguments to exit code.
 
+/// Prints a line on standard error, which the reader may have closed.
+macro_rules! note {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod complete;
 mod convert;
 mod engine;
@@ -10,7 +18,7 @@ mod write;
 
 use anyhow::{Context, Result};
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, connection_help};
 use crate::change::FieldEdit;
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
@@ -18,8 +26,13 @@ pub use complete::{complete, is_completion_request};
 pub use show::WallClock;
 
 pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
-    if let Command::Completion(command) = &args.command {
-        return complete::completion(command);
+    match &args.command {
+        Command::Completion(command) => return complete::completion(command),
+        Command::Options => {
+            show::write(&connection_help())?;
+            return Ok(Outcome::Done);
+        }
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,8 +72,10 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Doctor(args) => read::doctor(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Handled before the connection.
-        Command::Whatif(_) | Command::Version(_) | Command::Completion(_) | Command::Convert(_) => {
-            Ok(Outcome::Done)
-        }
+        Command::Whatif(_)
+        | Command::Version(_)
+        | Command::Completion(_)
+        | Command::Options
+        | Command::Convert(_) => Ok(Outcome::Done),
     }
 }

@@ -68,6 +68,10 @@ pub async fn version(
     args: &VersionArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
+    if args.client {
+        show(&VersionReport::of_client(), args.output.format, clock)?;
+        return Ok(Outcome::Done);
+    }
     let read = async { ClusterReader::connect(connection).await?.versions().await };
     let (report, problem) = match read.await {
         Ok(report) => (report, Ok(Outcome::Done)),
@@ -137,7 +141,7 @@ pub async fn explain(
 pub async fn queue(cluster: &ClusterReader, args: &QueueArgs, clock: WallClock) -> Result<Outcome> {
     let namespace = args.scope.namespace.as_deref();
     if let Some(namespace) = namespace {
-        eprintln!(
+        note!(
             "warning: only namespace {namespace} is included; gangs of other namespaces may be ahead of these gangs"
         );
     }
@@ -163,7 +167,7 @@ async fn waiting(
     let everything = taken(cluster, &BTreeSet::new(), namespace.map(str::to_owned), now).await;
     let mut report = match (everything, namespace) {
         (Err(error), Some(namespace)) if forbidden(&error) => {
-            eprintln!("warning: places are unknown: {error}");
+            note!("warning: places are unknown: {error}");
             let (workloads, unread) = cluster.workloads(Some(namespace), None).await?;
             left_out(unread);
             let groups = cluster.groups(Some(namespace)).await?;

@@ -81,6 +81,6 @@ pub async fn watch<V: View>(
 
 pub fn left_out(unread: impl IntoIterator<Item = impl std::fmt::Display>) {
     for why in unread {
-        eprintln!("warning: skipped: {why}");
+        note!("warning: skipped: {why}");
     }
 }

@@ -115,8 +115,9 @@ pub fn explain(story: &Story) -> WorkloadReport {
     gangs.sort_by(|a, b| a.pod_group.cmp(&b.pod_group));
     let ended = has_ended(workload);
     for gang in &mut gangs {
-        if ended && gang.state != GangReportState::Placed {
+        if ended {
             gang.state = GangReportState::Ended;
+            (gang.members, gang.nodes) = (0, 0);
             gang.message.clear();
         }
         let ledger = status.gangs.iter().find(|g| g.key == gang.gang);

@@ -20,7 +20,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
 pub use self::budget::RestartsLeft;
-use crate::objects::{holds, member, node};
+use crate::objects::{has_ended, holds, member, node};
 
 /// Number of shown failures. The status keeps the last 20.
 const FAILURES: usize = 3;
@@ -61,7 +61,7 @@ pub struct StatusReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topology: Vec<String>,
     /// Nodes of members or of their placement, by domain and node. Members without a node come
-    /// last.
+    /// last. Empty for an ended workload, whose nodes are released.
     pub nodes: Vec<NodeShare>,
     pub restarting: Vec<OpenRestart>,
     /// Last failures, newest first.
@@ -93,6 +93,13 @@ pub struct NodeShare {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<usize>,
     pub count: usize,
+}
+
+impl NodeShare {
+    /// True if all members of the node are known to be ready.
+    fn is_ready(&self) -> bool {
+        self.node.is_some() && self.ready == Some(self.count)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -153,7 +160,11 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         topology: (workload.spec.scheduling.levels().into_iter())
             .map(|level| level.key)
             .collect(),
-        nodes: nodes(objects),
+        nodes: if has_ended(workload) {
+            Vec::new()
+        } else {
+            nodes(objects)
+        },
         restarting: open.collect(),
         failures: failures.take(FAILURES).map(failure).collect(),
         budget,

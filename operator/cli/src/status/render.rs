@@ -5,8 +5,9 @@ use lockstep_api::names::WHOLE;
 use lockstep_api::words::gpu_hours;
 use lockstep_api::workload::{Backend, Cause, IncidentStage, Phase, TrainingProgress};
 
-use super::{OpenRestart, PastFailure, StatusReport};
+use super::{NodeShare, OpenRestart, PastFailure, StatusReport};
 use crate::view::age::{age, precise, span};
+use crate::view::brief::Brief;
 use crate::view::table::{Cell, Table, Tone, phase_tone};
 use crate::view::{RenderOptions, View, workload_name};
 
@@ -46,11 +47,18 @@ impl View for StatusReport {
         if let Some(progress) = &self.progress {
             let _ = writeln!(out, "{}", training(progress, options));
         }
-        for table in [self.groups(), self.nodes()] {
+        let nodes = Brief::of(&self.nodes, options.wide, NodeShare::is_ready);
+        for table in [self.groups(), self.nodes(&nodes.rows)] {
             if !table.is_empty() {
                 out.push('\n');
                 out.push_str(&table.render(options));
             }
+        }
+        if let Some(note) = nodes.note("node", "ready") {
+            if nodes.rows.is_empty() {
+                out.push('\n');
+            }
+            out.push_str(&note);
         }
         for restart in &self.restarting {
             out.push('\n');
@@ -100,7 +108,7 @@ impl StatusReport {
         table
     }
 
-    fn nodes(&self) -> Table {
+    fn nodes(&self, shares: &[&NodeShare]) -> Table {
         // The column for `topology.kubernetes.io/rack` is called RACK.
         let keys = self.topology.iter();
         let names = keys.map(|key| key.rsplit('/').next().unwrap_or_default().to_uppercase());
@@ -110,10 +118,10 @@ impl StatusReport {
             header.insert(1, &domain);
         }
         let mut table = Table::new(&header);
-        for share in &self.nodes {
+        for share in shares {
             let ready = share.ready.map(|ready| format!("{ready}/{}", share.count));
             let tone = match share.ready {
-                Some(ready) if ready < share.count => Tone::Busy,
+                Some(_) if !share.is_ready() => Tone::Busy,
                 _ => Tone::Plain,
             };
             let mut row = vec![

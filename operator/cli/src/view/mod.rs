@@ -1,6 +1,7 @@
 //! Output formats: tables with ages for people, JSON and YAML for programs, names for scripts.
 
 pub mod age;
+pub(crate) mod brief;
 mod render_options;
 pub(crate) mod table;
 

@@ -94,6 +94,12 @@ fn a_gang_of_an_ended_workload_does_not_wait() {
     let text = screen(&explain(&told));
     assert!(text.contains("workload   ended   100"), "{text}");
     assert!(!text.contains("insufficient cpu"), "{text}");
+    let told = story(
+        &json!({"phase": "Failed"}),
+        &json!({"placement": {"id": "p", "members": 2, "nodes": [{"node": "n1", "members": ["workers/0/0-1"]}]}}),
+    );
+    let gang = &explain(&told).gangs[0];
+    assert_eq!((gang.state, gang.nodes), (GangReportState::Ended, 0));
 }
 
 #[test]

@@ -436,6 +436,8 @@ fn agents_are_joined_with_their_pods() {
     assert_eq!(
         screen(&answer),
         "\
+4 agents: 1 Ready, 1 NotReady, 1 Gone, 1 Silent
+
 NODE   STATE      MEMBERS   VERSION   LAST REPORT   AGE
 n1     Ready      8         0.1.0     3m ago        120m
 n2     NotReady   0         0.1.0     -             120m
@@ -454,4 +456,28 @@ n4     Silent     0         -         -             120m
     );
     let blind = screen(&agents(&objects, None));
     assert!(blind.contains("n1     Unknown"), "{blind}");
+}
+
+#[test]
+fn many_agents_are_counted_and_only_agents_that_are_not_ready_are_listed() {
+    let nodes: Vec<String> = (0..20).map(|n| format!("n{n:02}")).collect();
+    let objects: Vec<NodeAgent> = nodes.iter().map(|node| agent(node, 1, None)).collect();
+    let pods = nodes.iter().map(|node| agent_pod(node, node != "n07"));
+    let pods: Vec<Pod> = pods.collect();
+    let answer = agents(&objects, Some(&pods));
+    assert_eq!(
+        screen(&answer),
+        "\
+20 agents: 19 Ready, 1 NotReady
+
+NODE   STATE      MEMBERS   VERSION   LAST REPORT   AGE
+n07    NotReady   1         0.1.0     -             120m
+19 more agents, all Ready (-o wide shows all)
+"
+    );
+    let wide = RenderOptions {
+        wide: true,
+        ..RenderOptions::plain(now())
+    };
+    assert_eq!(answer.screen(&wide).lines().count(), 2 + 1 + 20);
 }

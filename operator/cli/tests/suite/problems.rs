@@ -110,6 +110,21 @@ fn the_version_of_the_program_is_shown_without_a_cluster() {
 }
 
 #[test]
+fn the_version_of_the_client_needs_no_cluster() {
+    let version = env!("CARGO_PKG_VERSION");
+    let shown = format!("COMPONENT          VERSION\nkubectl-lockstep   {version}\n");
+    assert_eq!(stdout(&run(&["version", "--client", "-n", "ml"])), shown);
+}
+
+#[test]
+fn a_closed_standard_error_does_not_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = command(&["agents", "-n", "ml"]).stderr(writer).status();
+    assert_eq!(status.unwrap().code(), Some(1));
+}
+
+#[test]
 fn an_unresponsive_server_is_awaited_no_longer_than_the_request_timeout() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
@@ -138,12 +153,16 @@ fn refusals_say_what_to_do() {
             "error: not allowed: trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"; ask an administrator of the namespace to bind you ClusterRole lockstep-batch-user",
         ),
         (
-            refusal(403, "Forbidden", "pods is forbidden at the cluster scope"),
-            "error: not allowed: pods is forbidden at the cluster scope; -n NAMESPACE limits the command to one namespace",
+            refusal(403, "Forbidden", "denied by another authorizer"),
+            "error: not allowed: denied by another authorizer; ask an administrator for this right",
         ),
         (
-            refusal(403, "Forbidden", "nodes is forbidden at the cluster scope"),
-            "error: not allowed: nodes is forbidden at the cluster scope; ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall",
+            refusal(
+                403,
+                "Forbidden",
+                "nodes is forbidden: User \"jo\" cannot list resource \"nodes\" in API group \"\" at the cluster scope",
+            ),
+            "error: not allowed: nodes is forbidden: User \"jo\" cannot list resource \"nodes\" in API group \"\" at the cluster scope; ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall",
         ),
         (
             refusal(

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::PodGroup;
 use lockstep_api::names::annotations;
 use lockstep_cli::status::{WorkloadObjects, status};
+use lockstep_cli::view::{RenderOptions, View};
 use serde_json::{Value, json};
 
 use crate::support::{ago, manifest, now, screen, workload};
@@ -158,6 +159,37 @@ fn a_status_without_pods_or_nodes_shows_what_is_placed() {
     let text = screen(&status(&objects, now()));
     let nodes = "NODE   RACK   READY   MEMBERS\nn1     -      -       workers/0/0-1\n";
     assert!(text.contains(nodes), "{text}");
+}
+
+#[test]
+fn an_ended_workload_has_no_nodes() {
+    for (phase, nodes) in [("Running", 2), ("Failed", 0), ("Succeeded", 0)] {
+        let status = status(&objects(&json!({"phase": phase})), now());
+        assert_eq!(status.nodes.len(), nodes, "{phase}");
+    }
+}
+
+#[test]
+fn many_nodes_are_counted_and_only_nodes_that_are_not_ready_are_listed() {
+    let mut objects = objects(&json!({"phase": "Running", "reason": "AllMembersReady"}));
+    objects.groups.clear();
+    objects.domains.clear();
+    let pods = (0..32).map(|n| member_pod("llama", n, &format!("n{n:02}"), n != 7));
+    let pods = pods.map(|pod| serde_json::from_value(pod).unwrap());
+    objects.pods = Some(pods.collect());
+    let report = status(&objects, now());
+    let text = screen(&report);
+    let rows = "NODE   RACK   READY   MEMBERS\nn07    -      0/1     workers/0/7\n31 more nodes, all ready (-o wide shows all)\n";
+    assert!(text.contains(rows), "{text}");
+    let wide = RenderOptions {
+        wide: true,
+        ..RenderOptions::plain(now())
+    };
+    assert!(
+        report.screen(&wide).contains("n31"),
+        "{}",
+        report.screen(&wide)
+    );
 }
 
 #[test]

@@ -1,21 +1,34 @@
-//! Commands of the runbooks and alerts work: each `kubectl get`, `describe` and `auth` runs on a
-//! cluster with a gang that was restarted.
+//! Commands of the on-call page, runbooks and alerts work for a user with role `lockstep-oncall`: each
+//! command that reads runs on a cluster with a gang that was restarted.
 
 use anyhow::{Context, Result, ensure};
+use lockstep_cluster::audit::ON_CALL;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::manifests::{gang, parse};
 use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::process::workspace_binary;
 use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::Scenario;
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 
 /// Verbs that only read.
-const VERBS: [&str; 3] = ["get", "describe", "auth"];
+const VERBS: [&str; 4] = ["get", "describe", "auth", "logs"];
+/// Verbs of `kubectl lockstep` that only read.
+const OF_LOCKSTEP: [&str; 7] = [
+    "agents", "doctor", "explain", "logs", "queue", "status", "top",
+];
 /// Commands without output here: manager and agents are processes, and nothing was evicted.
-const NOTHING: [&str; 3] = [" pods", "reason=Preempted", " pdb "];
+const NOTHING: [&str; 4] = [" pods", " logs", "reason=Preempt", " pdb "];
 /// Replaces names of gangs.
 const GANG: &str = "looked-at";
+/// Names of gangs in the pages.
+const NAMES: [&str; 3] = ["NAME", "large", "tuning"];
+/// Kinds of bindings of the role, and its flag.
+const BINDINGS: [[&str; 2]; 2] = [
+    ["clusterrolebinding", "--clusterrole=lockstep-oncall"],
+    ["rolebinding", "--role=lockstep-oncall"],
+];
 /// Possible mistakes in pages, and their errors.
 const MISTAKES: [(&str, &str); 5] = [
     (
@@ -50,10 +63,15 @@ fn look(text: &str) -> Option<RenderOptions> {
     if verb == "-n" {
         verb = words.nth(1)?;
     }
-    // Without arguments, `kubectl describe` and `kubectl auth can-i` are only mentioned.
-    words.nth(usize::from(verb == "auth"))?;
+    let reads = if verb == "lockstep" {
+        OF_LOCKSTEP.contains(&words.next()?)
+    } else {
+        // Without arguments, `kubectl describe` and `kubectl auth can-i` are only mentioned.
+        words.nth(usize::from(verb == "auth"))?;
+        VERBS.contains(&verb)
+    };
     let pattern = filter.split_whitespace().next_back();
-    VERBS.contains(&verb).then(|| RenderOptions {
+    reads.then(|| RenderOptions {
         command: command.trim().to_owned(),
         pattern: pattern.map(|p| p.trim_matches('\'').to_owned()),
     })
@@ -64,7 +82,8 @@ fn looks(page: &str) -> Vec<RenderOptions> {
     let mut out = Vec::new();
     for (at, part) in page.split("```").enumerate() {
         if at % 2 == 1 {
-            out.extend(part.lines().filter_map(look));
+            let lines = part.lines().map(|line| line.trim_start_matches("$ "));
+            out.extend(lines.filter_map(look));
         } else {
             out.extend(part.split('`').skip(1).step_by(2).filter_map(look));
         }
@@ -87,8 +106,12 @@ fn looks_of_alert(description: &str) -> Vec<RenderOptions> {
 /// Commands of all runbooks and alerts, each with its place.
 fn all() -> Result<Vec<(String, RenderOptions)>> {
     let mut out = Vec::new();
-    for page in std::fs::read_dir(repository().join("docs/runbooks"))? {
-        let page = page?.path();
+    let runbooks = std::fs::read_dir(repository().join("docs/runbooks"))?;
+    let mut pages = vec![repository().join("docs/oncall.md")];
+    for page in runbooks {
+        pages.push(page?.path());
+    }
+    for page in pages {
         let looks = looks(&std::fs::read_to_string(&page)?);
         out.extend(looks.into_iter().map(|l| (page.display().to_string(), l)));
     }
@@ -112,17 +135,29 @@ fn all() -> Result<Vec<(String, RenderOptions)>> {
 /// Runs a command with the names of the test.
 async fn run(t: &Scenario<'_>, look: &RenderOptions) -> Result<()> {
     let words = look.command.split_whitespace().map(|word| match word {
-        "NAME" => GANG.to_owned(),
+        name if NAMES.contains(&name) => GANG.to_owned(),
         "NAMESPACE" => t.name.clone(),
         word => word.replace('\'', ""),
     });
     let words: Vec<String> = words.collect();
     let args: Vec<&str> = words.iter().map(String::as_str).collect();
-    let names_gang = args.contains(&GANG) && !args.contains(&"-n");
-    let said = if names_gang {
-        t.kubectl(&args).await?
-    } else {
-        t.cluster.kubectl(&args).await?
+    let of_namespace = args.contains(&GANG) || args.starts_with(&["get", "tw"]);
+    let elsewhere = args.iter().any(|a| matches!(*a, "-n" | "-A"));
+    let token = format!("user:{ON_CALL}");
+    let mut all = [&args[..], &["--token", &*token]].concat();
+    if of_namespace && !elsewhere {
+        all.extend(["-n", &*t.name]);
+    }
+    // kubectl finds the plugin in PATH.
+    let program = workspace_binary("kubectl-lockstep")?;
+    let programs = program.parent().context("a folder")?.display();
+    let path = format!("{programs}:{}", std::env::var("PATH")?);
+    let said = match t.cluster.kubectl_with(&all, &[("PATH", &path)]).await {
+        // Nodes have no kubelet that serves logs. The API server checks the right first.
+        Err(error) if args.contains(&"logs") && !error.to_string().contains("forbidden") => {
+            return Ok(());
+        }
+        said => said?,
     };
     if said.trim().is_empty() {
         let expected = format!("{} ", look.command);
@@ -139,7 +174,7 @@ async fn run(t: &Scenario<'_>, look: &RenderOptions) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_named_by_runbooks_and_alerts_exist() -> Result<()> {
+async fn the_on_call_role_runs_the_commands_of_its_pages_and_of_alerts() -> Result<()> {
     let cluster = cluster().await?;
     if !cluster.is_ours("the names of the shipped overlay") {
         return Ok(());
@@ -153,6 +188,19 @@ async fn objects_named_by_runbooks_and_alerts_exist() -> Result<()> {
         let pods = t.running(GANG).await?;
         t.exit(pods.first().context("a pod")?, 3).await?;
         t.restarted(GANG, 1).await?;
+        let to = format!("--user={ON_CALL}");
+        for [kind, role] in BINDINGS {
+            let bind = [
+                "create",
+                kind,
+                "runbooks",
+                role,
+                &to,
+                "-n",
+                "lockstep-system",
+            ];
+            t.cluster.kubectl(&bind).await?;
+        }
         let mut wrong = Vec::new();
         for (place, look) in all()? {
             if let Err(error) = run(t, &look).await {
@@ -168,6 +216,10 @@ async fn objects_named_by_runbooks_and_alerts_exist() -> Result<()> {
                 "{mistake}: {refused:#}"
             );
         }
+        for [kind, _] in BINDINGS {
+            let unbind = ["delete", kind, "runbooks", "-n", "lockstep-system"];
+            t.cluster.kubectl(&unbind).await?;
+        }
         Ok(())
     })
     .await
@@ -175,9 +227,12 @@ async fn objects_named_by_runbooks_and_alerts_exist() -> Result<()> {
 
 #[test]
 fn commands_that_write_or_are_no_commands_are_not_run() {
-    let page = "`kubectl describe` and `kubectl auth can-i` say\n```sh\nkubectl -n a get lease b -o yaml | grep -A3 'holder'\nkubectl delete tw c\n```\n`kubectl get pdb -A`, `kubectl -n a delete lease b`";
+    let page = "`kubectl describe` and `kubectl auth can-i` say\n```sh\nkubectl -n a get lease b -o yaml | grep -A3 'holder'\nkubectl delete tw c\n```\n`kubectl get pdb -A`, `kubectl -n a delete lease b`\n```console\n$ kubectl lockstep top\nNODE\n$ kubectl lockstep suspend c\n```";
     let found: Vec<String> = looks(page).into_iter().map(|l| l.command).collect();
-    assert_eq!(found, ["-n a get lease b -o yaml", "get pdb -A"]);
+    assert_eq!(
+        found,
+        ["-n a get lease b -o yaml", "get pdb -A", "lockstep top"]
+    );
 }
 
 #[test]
