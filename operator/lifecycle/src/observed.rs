@@ -16,7 +16,6 @@ use crate::view::{
     DryRun, FailedRequest, Held, NativeView, Priority, RejectedRequest, ServiceContent, WorkloadId,
     WorkloadView,
 };
-use crate::zones::ZoneInfo;
 
 /// A view without its status. Decisions read the ledger separately, and must not depend on the
 /// summary (docs/decisions/0012).
@@ -115,10 +114,6 @@ impl<'a> Observed<'a> {
 
     pub fn nodes(self) -> &'a BTreeMap<String, Arc<NodeInfo>> {
         &self.view.nodes
-    }
-
-    pub fn zone_of(self, node: &NodeInfo) -> Option<&'a ZoneInfo> {
-        self.view.zones.get(&node.zone)
     }
 
     pub fn agents(self) -> &'a BTreeMap<String, Arc<AgentInfo>> {

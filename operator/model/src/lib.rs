@@ -45,7 +45,7 @@ pub use eviction::units::{GangUnit, Occupant, Source, UnitTable};
 pub use eviction::victims::{VictimFilter, VictimRules, VictimScope};
 pub use eviction::work::{BlockedGang, PassingWork, blockers, permit_alike};
 pub use nodes::dims::Dims;
-pub use nodes::node::{Node, NodeState};
+pub use nodes::node::Node;
 pub use nodes::node_class::{ClassId, NodeClass};
 pub use pods::admitted::{Admission, AdmittedPod, AdmittedPods};
 pub use pods::gang::GangPhase;

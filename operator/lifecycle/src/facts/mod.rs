@@ -65,7 +65,7 @@ impl<'a> Facts<'a> {
         let mut lost = BTreeSet::new();
         let limit = TimeDelta::seconds(view.spec().failure_policy.node_lost_seconds);
         for (name, node) in view.nodes() {
-            if is_lost(node, view.zone_of(node), limit, now, &mut node_wake) {
+            if is_lost(node, limit, now, &mut node_wake) {
                 lost.insert(name.as_str());
             }
         }

@@ -1,6 +1,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::capabilities;
+use lockstep_api::{NodeState, Reach};
 
 use super::Facts;
 use crate::ledger::GangLedger;
@@ -74,32 +75,15 @@ impl<'a> Facts<'a> {
         agent.is_some_and(|agent| agent.status.has(capability))
     }
 
+    pub fn node_state(&self, node: &str) -> NodeState {
+        let info = self.view.nodes().get(node);
+        info.map_or(NodeState::GONE, |n| n.state)
+    }
+
     /// True if a node is deleted, out of service, or NotReady for `nodeLostSeconds` without an
     /// outage of its zone.
     pub fn lost(&self, node: &str) -> bool {
         !self.view.nodes().contains_key(node) || self.lost.contains(node)
-    }
-
-    /// True if a node is lost only by silence. Its containers may still run, and the node may
-    /// return.
-    pub fn silent(&self, node: &str) -> bool {
-        let info = self.view.nodes().get(node);
-        self.lost(node) && info.is_some_and(|n| !n.out_of_service)
-    }
-
-    pub fn cordoned(&self, node: &str) -> bool {
-        let info = self.view.nodes().get(node);
-        info.is_some_and(|n| n.cordoned)
-    }
-
-    /// True if one of these nodes is NotReady in an outage of its zone.
-    pub fn has_outage<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> bool {
-        nodes.any(|name| {
-            let node = self.view.nodes().get(name);
-            let silent = node.filter(|n| n.not_ready_since.is_some());
-            let zone = silent.and_then(|n| self.view.zone_of(n));
-            zone.is_some_and(|zone| zone.outage)
-        })
     }
 
     /// When a pod becomes stuck: `overdue` after its grace period, on a node that has been ready
@@ -107,7 +91,7 @@ impl<'a> Facts<'a> {
     pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
         let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
         let node = self.view.nodes().get(node)?;
-        let responsive = node.is_responsive();
+        let responsive = node.state.reach == Reach::Responding;
         // A disconnected kubelet may receive the deletion only now.
         let since = node.ready_since.map_or(end, |ready| ready.max(end));
         responsive.then(|| since + self.view.settings().overdue)

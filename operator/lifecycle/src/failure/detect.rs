@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::Reach;
 use lockstep_api::condition::types;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::{Report, ReportKind};
@@ -61,10 +62,10 @@ impl MemberObservation<'_> {
             let (reason, message) = disruption.unwrap_or_default();
             (CauseKind::PodDeleted, reason, message)
         } else if !pod.terminal() && facts.lost(node) {
-            let state = match facts.view.nodes().get(node) {
-                None => "was deleted",
-                Some(n) if n.out_of_service => "is out of service",
-                Some(_) => "is not ready",
+            let state = match facts.node_state(node).reach {
+                Reach::Gone => "was deleted",
+                Reach::OutOfService => "is out of service",
+                Reach::Responding | Reach::Silent { .. } => "is not ready",
             };
             (
                 CauseKind::NodeLost,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use lockstep_api::Reach;
 use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{DomainKey, NodeName};
 use lockstep_api::member::Member;
@@ -193,9 +194,11 @@ pub(crate) fn awaits_node(
     member: &Member,
     pod: &PodView,
 ) -> bool {
-    let silent = pod.node.as_deref().is_some_and(|node| facts.silent(node));
+    let silent = |node: &str| {
+        facts.lost(node) && matches!(facts.node_state(node).reach, Reach::Silent { .. })
+    };
     let usable = |node: &NodeName| facts.usable(gang, node.as_str());
-    silent
+    pod.node.as_deref().is_some_and(silent)
         && !pod.terminal()
         && !pod.terminating()
         && !assigned.get(member).is_some_and(usable)

@@ -26,7 +26,8 @@ use crate::pods::gang::{preemption_policy, preemption_priority};
 use crate::pods::pdb::Budget;
 use crate::pods::pod_view::{ContainerStatusView, PodConditionView, PodSpecView, PodStatusView};
 use crate::pods::priority_class::PriorityClass;
-use crate::{Node, NodeState, Pod};
+use crate::{Node, Pod};
+use lockstep_api::Reach;
 
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Pod)]
@@ -172,11 +173,11 @@ impl PartialNode {
             allocatable: self.status.allocatable.clone(),
             declared_features: self.status.declared_features.clone(),
         };
-        let state = match self.not_ready_since() {
-            None => NodeState::Ready,
-            since => NodeState::Silent { since },
+        let ready = match self.not_ready_since() {
+            None => Reach::Responding,
+            since => Reach::Silent { since },
         };
-        Node::new(&self.metadata, &self.spec, &status, state)
+        Node::new(&self.metadata, &self.spec, &status, ready)
     }
 
     /// Start of condition Ready=True, by the node's clock. `None` if the condition is not True.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use lockstep_api::Reach;
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, Uid};
@@ -17,8 +18,8 @@ use lockstep_api::scheduling::{Placement, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::{
-    Budget, ClusterModel, Constraints, GangPhase, NodeState, Pod, Quota, QuotaCharge, Resources,
-    VolumeCheck, VolumeNeeds, Weights,
+    Budget, ClusterModel, Constraints, GangPhase, Pod, Quota, QuotaCharge, Resources, VolumeCheck,
+    VolumeNeeds, Weights,
 };
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
@@ -188,11 +189,11 @@ impl World {
         let mut node = node(ix, gpus, cpus);
         match self.dice.roll(6) {
             0 => {
-                node.state = NodeState::Silent {
+                node.state.reach = Reach::Silent {
                     since: Some(self.now),
                 }
             }
-            1 => node.unschedulable = true,
+            1 => node.read_cordon(true),
             2 => drop(node.labels.insert(ZONE.to_owned(), "c".to_owned())),
             3 => {
                 self.model.remove_node(node.name.as_str());
