@@ -48,7 +48,6 @@ pub use nodes::dims::Dims;
 pub use nodes::node::Node;
 pub use nodes::node_class::{ClassId, NodeClass};
 pub use pods::admitted::{Admission, AdmittedPod, AdmittedPods};
-pub use pods::gang::GangPhase;
 pub use pods::native_group::{ForeignUnit, NativeGroup, NativeKind};
 pub use pods::pdb::Budget;
 pub use pods::pod::Pod;

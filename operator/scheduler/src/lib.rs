@@ -43,7 +43,7 @@ mod waits;
 pub use capacity::namespace_usage::namespace_shares;
 pub use cycle::schedule;
 pub use gang::decision::{self, Decision};
-pub use gang::hold;
+pub use gang::hold::{self, GangPhase};
 pub use gang::pending::{self, GangName, Pending};
 pub use gang::state::GangState;
 pub use input::intent_id::intent_id;

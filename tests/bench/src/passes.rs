@@ -15,7 +15,8 @@ use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::DisruptionMode;
 use lockstep_model::volumes::{VolumeCheck, VolumeNeeds};
-use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
+use lockstep_model::{ClusterModel, Constraints, Node, Pod, Resources};
+use lockstep_scheduler::GangPhase;
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -321,7 +322,6 @@ impl World {
                 node_lost: TimeDelta::seconds(60),
                 avoid: Vec::new(),
                 placement_tries: 0,
-                backs_off_until: None,
                 ends: None,
                 members: MembersInput {
                     domains: vec![DomainInput {

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
 use lockstep_model::quota::{QuotaAmounts, QuotaExcess};
-use lockstep_model::{GangPhase, Quota, QuotaCharge, Shares, Snapshot, Weights};
+use lockstep_model::{Quota, QuotaCharge, Shares, Snapshot, Weights};
 
 use crate::gang::member_pods::MemberPods;
 use crate::gang::state::GangState;
@@ -35,7 +36,7 @@ impl<'i> NamespaceUsage<'i> {
             promised: BTreeMap::new(),
         };
         for gang in gangs {
-            if gang.phase() != GangPhase::Finished && !gang.input.released() {
+            if gang.phase() != &GangPhase::Finished && !gang.input.released() {
                 usage.admit(gang, None);
             }
         }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::Reservation;
 use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::pods::resources::extended_resources;
-use lockstep_model::{GangPhase, QueueReservation, ReservationsAhead};
+use lockstep_model::{QueueReservation, ReservationsAhead};
 
 use crate::context::Context;
 use crate::gang::state::GangState;
@@ -22,7 +23,7 @@ pub(crate) struct StandingReservations(Vec<(Position, QueueReservation)>);
 impl StandingReservations {
     pub fn read(context: &Context<'_>, gangs: &[GangState]) -> Self {
         let waiting = gangs.iter().enumerate().filter(|(_, gang)| {
-            gang.phase() == GangPhase::Active && gang.status.preemption.is_none()
+            gang.phase() == &GangPhase::Active && gang.status.preemption.is_none()
         });
         let all = waiting.filter_map(|(at, gang)| {
             let reservation = gang.status.reservation.as_ref()?;

@@ -10,12 +10,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::{GangPhase, Pod};
+use lockstep_model::Pod;
 
 use super::budgets::{BudgetVerdict, guarded_pods};
 use super::intend::lost_work;
@@ -104,9 +105,9 @@ impl Cycle<'_> {
             let Some(intent) = &gang.status.preemption else {
                 continue;
             };
-            if gang.phase() == GangPhase::Finished || gang.input.released() {
+            if gang.phase() == &GangPhase::Finished || gang.input.released() {
                 gang.status_mut().preemption = None;
-            } else if gang.phase() != GangPhase::Active || !genuine(gang, intent) {
+            } else if gang.phase() != &GangPhase::Active || !genuine(gang, intent) {
                 self.withdraw(at);
             }
         }

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::gang::hold::GangPhase;
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::Amounts;
-use lockstep_model::GangPhase;
 
 use super::maintain::give_up;
 use crate::capacity::reservations::position;
@@ -58,7 +58,7 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
 
 /// True if the workload permits the gang to have capacity.
 fn holds(gang: &GangState) -> bool {
-    gang.phase() != GangPhase::Finished && !gang.input.released()
+    gang.phase() != &GangPhase::Finished && !gang.input.released()
 }
 
 /// True if members can wait for nodes, without victims.

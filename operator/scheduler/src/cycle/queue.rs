@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::gang::hold::GangPhase;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Reservation;
-use lockstep_model::GangPhase;
 
 use super::order::{Queueing, order, reorder, request_of};
 use super::outcome::Outcome;
@@ -124,7 +124,7 @@ fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
 /// Records when a gang first requested capacity since it last held some.
 fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     for gang in gangs {
-        let requests = gang.phase() == GangPhase::Active && gang.assigned.is_none();
+        let requests = gang.phase() == &GangPhase::Active && gang.assigned.is_none();
         if requests && gang.status.queued_at.is_none() {
             gang.status_mut().queued_at = Some(context.now);
         }

@@ -2,8 +2,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::gang::hold::GangPhase;
 use lockstep_api::condition::{find, reasons, types, upsert};
-use lockstep_model::{GangPhase, unmet_preferences};
+use lockstep_model::unmet_preferences;
 
 use super::place::closed_node_count;
 use super::state::Cycle;
@@ -32,7 +33,7 @@ impl Cycle<'_> {
 }
 
 fn compose(context: &Context<'_>, memory: &Memory, capacity: &Capacity, gang: &mut GangState) {
-    if gang.phase() == GangPhase::Finished {
+    if gang.phase() == &GangPhase::Finished {
         return;
     }
     gang.assigned = gang.assigned.take().filter(|a| !a.is_empty());
@@ -157,13 +158,12 @@ fn scheduled(
             Some((false, reason, text))
         }
         // No report before the first attempt.
-        (None, GangPhase::NotRequesting(reason)) => {
+        (None, GangPhase::Held(hold)) => {
             find(
                 &gang.status.conditions,
                 types::POD_GROUP_INITIALLY_SCHEDULED,
             )?;
-            let again = gang.input.workload.backs_off_until;
-            Some((false, reason, messages::not_requesting(reason, again)))
+            Some((false, hold.reason(), messages::held(hold)))
         }
         (None, GangPhase::Finished) => None,
     }

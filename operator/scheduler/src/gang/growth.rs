@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
+use crate::gang::hold::GangPhase;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
-use lockstep_model::GangPhase;
 
 use crate::context::Context;
 use crate::gang::state::GangState;
@@ -22,7 +22,7 @@ impl GangState {
         let input = Arc::clone(&self.input);
         let (gang, ledger) = (&*input.gang, &input.workload.members);
         // Without nodes, all members request one; with all nodes, no member does.
-        let partly = !gang.basic && self.phase() == GangPhase::Active;
+        let partly = !gang.basic && self.phase() == &GangPhase::Active;
         let assigned = self.assigned.clone().filter(|a| a.len() < gang.size());
         let Some(assigned) = assigned.filter(|_| partly) else {
             return;

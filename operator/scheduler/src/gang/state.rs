@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
 use lockstep_api::gangs::{Assignments, Domain};
@@ -10,7 +11,7 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{GangPhase, Occupant, Pod};
+use lockstep_model::{Occupant, Pod};
 
 use crate::context::Context;
 use crate::gang::decision::Decision;
@@ -90,7 +91,7 @@ impl GangState {
             .kube_scheduler_places()
     }
 
-    pub fn phase(&self) -> GangPhase {
+    pub fn phase(&self) -> &GangPhase {
         self.input.phase()
     }
 

@@ -18,9 +18,10 @@ use lockstep_api::scheduling::{Placement, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::{
-    Budget, ClusterModel, Constraints, GangPhase, Pod, Quota, QuotaCharge, Resources, VolumeCheck,
+    Budget, ClusterModel, Constraints, Pod, Quota, QuotaCharge, Resources, VolumeCheck,
     VolumeNeeds, Weights,
 };
+use lockstep_scheduler::hold::{GangPhase, Hold};
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -261,7 +262,6 @@ impl World {
                 node_lost: TimeDelta::seconds(60),
                 avoid: Vec::new(),
                 placement_tries: 0,
-                backs_off_until: None,
                 ends: self.dice.one(&[
                     None,
                     None,
@@ -357,7 +357,7 @@ impl World {
             match dice.roll(7) {
                 0 => gang.group.priority = dice.one(&[10, 50, 90]),
                 1 => gang.preemption_priority = dice.one(&[None, Some(60)]),
-                2 => workload.phase = GangPhase::NotRequesting(reasons::SUSPENDED),
+                2 => workload.phase = GangPhase::Held(Hold::Suspended),
                 3 => workload.phase = GangPhase::Active,
                 4 => {
                     workload.avoid = vec![AvoidedNode {
