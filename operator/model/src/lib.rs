@@ -35,7 +35,7 @@ pub use cluster::{ClusterModel, Snapshot};
 pub use demand::attempt::{BackfillPlacement, Eviction, PlacementAttempt};
 pub use demand::preferences::unmet_preferences;
 pub use demand::request::{PlacementRequest, Template, TemplateMembers};
-pub use demand::reservation::{QueueReservation, Requester, ReservationsAhead};
+pub use demand::reservation::{QueueReservation, Requester};
 pub use demand::share::{Shares, Weights};
 pub use demand::unsuitable_nodes::{Misfit, UnsuitableNodes};
 pub use eviction::cost::{CostModel, VictimCost};

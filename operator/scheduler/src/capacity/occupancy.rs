@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::gang::hold::GangPhase;
 use lockstep_engine::{Amounts, NodeSet};
 use lockstep_model::eviction::occupancy::{Disruption, reservations};
 use lockstep_model::{Occupancy, Occupant, PlacedGang, RequestedAmounts};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
+use crate::gang::hold::GangPhase;
 use crate::gang::state::GangState;
 use crate::input::TemplateInput;
 use crate::memory::Memory;

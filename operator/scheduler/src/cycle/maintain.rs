@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use crate::gang::hold::{GangPhase, Hold};
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
@@ -13,6 +12,7 @@ use lockstep_model::Pod;
 use super::state::Cycle;
 use super::unusable::find_unusable_nodes;
 use crate::context::Context;
+use crate::gang::hold::{GangPhase, Hold};
 use crate::gang::state::GangState;
 use crate::messages;
 use crate::refusal::note_refusals;

@@ -1,8 +1,8 @@
-use crate::gang::hold::GangPhase;
 use lockstep_engine::queue::QueuePosition;
 
 use crate::capacity::namespace_usage::NamespaceUsage;
 use crate::capacity::reservations::Position;
+use crate::gang::hold::GangPhase;
 use crate::gang::state::GangState;
 use crate::memory::equivalence_class::Request;
 

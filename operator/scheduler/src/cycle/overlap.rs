@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::gang::hold::GangPhase;
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
@@ -14,6 +13,7 @@ use lockstep_engine::Amounts;
 use super::maintain::give_up;
 use crate::capacity::reservations::position;
 use crate::context::Context;
+use crate::gang::hold::GangPhase;
 use crate::gang::state::GangState;
 
 /// Unassigns unbound members that do not fit next to bound members. Gangs ahead in the queue keep

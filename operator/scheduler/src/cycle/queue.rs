@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::gang::hold::GangPhase;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Reservation;
 
@@ -13,6 +12,7 @@ use super::state::Cycle;
 use crate::capacity::namespace_usage::{NamespaceUsage, has_pod};
 use crate::capacity::occupancy::requested_amounts;
 use crate::context::Context;
+use crate::gang::hold::GangPhase;
 use crate::gang::hold::Hold;
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;

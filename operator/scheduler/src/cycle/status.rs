@@ -2,7 +2,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gang::hold::GangPhase;
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_model::unmet_preferences;
 
@@ -10,6 +9,7 @@ use super::place::closed_node_count;
 use super::state::Cycle;
 use crate::capacity::Capacity;
 use crate::context::Context;
+use crate::gang::hold::GangPhase;
 use crate::gang::state::{GangState, without_words};
 use crate::memory::Memory;
 use crate::messages;

@@ -64,7 +64,7 @@ impl<'c> Turn<'c> {
             preemption_priority: gang.input.preemption_priority,
             evictable: is_evictable(context, &gang.input),
             ahead: ahead.iter().count(),
-            later: ahead.starting_after(ends),
+            later: ahead.iter().filter(|r| r.starts_after(ends)).count(),
             only: None,
         };
         // Keys that are not in use are equal to the engine.
