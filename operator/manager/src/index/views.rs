@@ -12,8 +12,9 @@ use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_lifecycle::pods::{
     ConditionView, ContainerState, ContainerView, END_AT_ONCE, PodPhase, Termination,
 };
-use lockstep_model::parse::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};
+use lockstep_model::parse::partial::{PartialNode, PartialPod};
 use lockstep_model::pods::pod::{Stage, workload_of};
+use lockstep_model::pods::pod_view::{ContainerStatusView, PartialCondition};
 use lockstep_model::{Node, Pod};
 
 /// A pod and the UID of its controlling workload. Only owner references decide about membership.
@@ -78,7 +79,7 @@ fn condition(c: &PartialCondition) -> ConditionView {
     }
 }
 
-fn container(c: &PartialContainer, init: bool) -> ContainerView {
+fn container(c: &ContainerStatusView, init: bool) -> ContainerView {
     ContainerView {
         init,
         ready: c.ready,

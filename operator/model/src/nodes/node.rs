@@ -8,6 +8,7 @@ use lockstep_api::{NodeState, Reach};
 use serde::Deserialize;
 
 use crate::common::unreadable::Unreadable;
+use crate::pods::pod_view::PartialCondition;
 use crate::pods::resources::Resources;
 
 /// Taint of KEP-2268.
@@ -43,12 +44,23 @@ pub struct NodeSpecView {
     pub unschedulable: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
     pub allocatable: BTreeMap<String, Quantity>,
+    pub conditions: Vec<PartialCondition>,
+    pub node_info: NodeVersions,
     /// `status.declaredFeatures` (KEP-5328).
     pub declared_features: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeVersions {
+    /// For example `v1.37.2`.
+    pub kubelet_version: String,
+    /// For example `containerd://2.4.2`.
+    pub container_runtime_version: String,
 }
 
 impl Node {
