@@ -12,9 +12,9 @@ use lockstep_engine::Names;
 use lockstep_model::pods::refusal::why_refused;
 
 use crate::context::Context;
-use crate::gang::hold::Hold;
 use crate::gang::pending::{GangName, NoPreemption, Pending};
 use crate::gang::state::GangState;
+use crate::input::hold::Hold;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;
 

@@ -11,7 +11,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Assignments;
@@ -27,6 +26,7 @@ use lockstep_model::pods::refusal::{awaits_own_claim, lacks_capacity_only, may_e
 use crate::context::Context;
 use crate::gang::pending::{NoPreemption, Pending};
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::memory::backoff::{backoff, preemption_backoff};
 use crate::memory::{Memory, RefusedPod};
 use crate::messages;

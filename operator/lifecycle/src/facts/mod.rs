@@ -75,7 +75,7 @@ impl<'a> Facts<'a> {
         }
         let mut stuck = BTreeSet::new();
         for pod in pods.iter().chain(strays.iter().copied()) {
-            let from = nodes::stuck_from(view, pod).filter(|_| !pod.terminal());
+            let from = view.stuck_from(pod).filter(|_| !pod.terminal());
             if from.is_some_and(|from| Due::of(from, now).passed(&mut wake)) {
                 stuck.insert(pod.uid.as_str());
             }

@@ -1,13 +1,12 @@
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::NodeState;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::capabilities;
-use lockstep_api::{NodeState, Reach};
 
 use super::Facts;
 use crate::ledger::GangLedger;
 use crate::nodes::AgentInfo;
 use crate::objects::supervise::{Delivery, supervisor_image};
-use crate::observed::Observed;
 use crate::pods::PodView;
 use crate::wake::Due;
 
@@ -29,15 +28,6 @@ pub(crate) enum Standing {
     GivenUp,
     /// Succeeded or failed.
     Ended,
-}
-
-pub(super) fn stuck_from(view: Observed<'_>, pod: &PodView) -> Option<DateTime<Utc>> {
-    let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
-    let node = view.nodes().get(node)?;
-    let responsive = node.state.reach == Reach::Responding;
-    // A disconnected kubelet may receive the deletion only now.
-    let since = node.ready_since.map_or(end, |ready| ready.max(end));
-    responsive.then(|| since + view.settings().overdue)
 }
 
 impl<'a> Facts<'a> {
@@ -113,13 +103,6 @@ impl<'a> Facts<'a> {
         !self.view.nodes().contains_key(node) || self.lost.contains(node)
     }
 
-    /// When a pod becomes stuck: `overdue` after its grace period, on a node that has been ready
-    /// for as long. `None` if the node does not answer.
-    pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
-        stuck_from(self.view, pod)
-    }
-
-    /// Whether decisions still count on a pod.
     pub fn standing(&self, pod: &PodView) -> Standing {
         let is_stuck = self.stuck.contains(pod.uid.as_str());
         if pod.terminal() {

@@ -46,7 +46,7 @@ fn stuck_nodes(
     let mut out = Vec::new();
     for pod in awaited {
         // Independent of `now`, so recorded only once.
-        let until = facts.stuck_from(pod).map(|from| from + settings.avoid);
+        let until = facts.view.stuck_from(pod).map(|from| from + settings.avoid);
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
             && facts.standing(pod) == Standing::Stuck
         {

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
@@ -14,6 +13,7 @@ use lockstep_model::{Quota, QuotaCharge, Shares, Snapshot, Weights};
 use crate::gang::member_pods::MemberPods;
 use crate::gang::state::GangState;
 use crate::input::SchedulingInput;
+use crate::input::hold::GangPhase;
 
 #[derive(Debug)]
 pub(crate) struct NamespaceUsage<'i> {

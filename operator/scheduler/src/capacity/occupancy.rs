@@ -7,9 +7,9 @@ use lockstep_model::{Occupancy, Occupant, PlacedGang, RequestedAmounts};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
-use crate::gang::hold::GangPhase;
 use crate::gang::state::GangState;
 use crate::input::TemplateInput;
+use crate::input::hold::GangPhase;
 use crate::memory::Memory;
 
 pub(crate) fn occupancy<'a>(

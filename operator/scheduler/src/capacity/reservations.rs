@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::Reservation;
 use lockstep_engine::queue::QueuePosition;
@@ -12,6 +11,7 @@ use lockstep_model::pods::resources::extended_resources;
 
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::refusal::why_no_preemption;
 
 pub(crate) type Position = QueuePosition<Option<DateTime<Utc>>, String>;

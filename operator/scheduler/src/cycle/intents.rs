@@ -3,14 +3,12 @@
 //! The intent is in the status of the preemptor's pod group. Everything else is derived from the
 //! cluster. An intent with an invalid victim is void; victims that are gone need no action. Before
 //! each eviction, the preemptor's pods exist, fit without the victims, and do not fit with them. So
-//! a new leader resumes any intent, and a forged intent evicts no pod.
-//!
-//! [`Cycle::next_step`] only reads; [`Cycle::apply_step`] writes the step.
+//! a new leader resumes any intent, and a forged intent evicts no pod. [`Cycle::next_step`] only
+//! reads; [`Cycle::apply_step`] writes the step.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
@@ -33,6 +31,7 @@ use crate::capacity::reservations::position;
 use crate::context::Context;
 use crate::gang::pending::NoPreemption;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::input::intent_id::{intent_id, is_own};
 use crate::messages;
 use crate::pace::{LimitReached, pods_of};

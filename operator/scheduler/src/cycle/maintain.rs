@@ -12,8 +12,8 @@ use lockstep_model::Pod;
 use super::state::Cycle;
 use super::unusable::find_unusable_nodes;
 use crate::context::Context;
-use crate::gang::hold::{GangPhase, Hold};
 use crate::gang::state::GangState;
+use crate::input::hold::{GangPhase, Hold};
 use crate::messages;
 use crate::refusal::note_refusals;
 

@@ -2,8 +2,8 @@ use lockstep_engine::queue::QueuePosition;
 
 use crate::capacity::namespace_usage::NamespaceUsage;
 use crate::capacity::reservations::Position;
-use crate::gang::hold::GangPhase;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::memory::equivalence_class::Request;
 
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ use lockstep_engine::Amounts;
 use super::maintain::give_up;
 use crate::capacity::reservations::position;
 use crate::context::Context;
-use crate::gang::hold::GangPhase;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 
 /// Unassigns unbound members that do not fit next to bound members. Gangs ahead in the queue keep
 /// their nodes. Runs after placements are maintained.

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::scheduling::{Preemption, Victim};
@@ -16,6 +15,7 @@ use lockstep_model::{ListedPod, Pod, VictimFilter, VictimScope};
 use crate::capacity::occupancy::{holds, spared, victim_priority};
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 
 pub(super) struct VictimState {
     pub victim: Victim,

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
 
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::input::members::DomainInput;
 
 impl GangState {

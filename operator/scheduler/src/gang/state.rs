@@ -1,7 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
 use lockstep_api::gangs::{Assignments, Domain};
@@ -18,6 +17,7 @@ use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};
 use crate::gang::pending::Pending;
 use crate::gang::unusable::UnusableNodes;
+use crate::input::hold::GangPhase;
 use crate::input::members::Replacement;
 use crate::input::{GangEnd, GangInput, TemplateInput};
 use crate::pace::LimitReached;

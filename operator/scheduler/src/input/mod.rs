@@ -3,6 +3,7 @@
 //! The index keeps one [`GangInput`] per pod group and wakes the scheduler when it changes. A cycle
 //! reads no other input, so it misses no relevant change.
 
+pub mod hold;
 pub(crate) mod intent_id;
 pub mod members;
 pub mod snapshot;
@@ -12,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gang::hold::GangPhase;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::gangs::{Assignments, Gang};
@@ -30,6 +30,7 @@ use lockstep_model::{
 
 use self::members::MembersInput;
 pub use self::sources::PodSource;
+use crate::input::hold::GangPhase;
 
 #[derive(Clone, Debug)]
 pub struct SchedulingInput {

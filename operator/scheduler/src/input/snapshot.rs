@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gang::hold::{GangPhase, Hold};
 use chrono::TimeDelta;
 use lockstep_api::condition::{find, is_true, reasons, types, upsert};
 use lockstep_api::gangs::{Domain, Gang};
@@ -22,6 +21,7 @@ use lockstep_model::snapshot::{
 };
 use lockstep_model::{Node, SnapshotFile, VolumeCheck, VolumeNeeds};
 
+use crate::input::hold::{GangPhase, Hold};
 use crate::input::intent_id::{intent_id, is_own};
 use crate::input::members::{DomainInput, MembersInput, Replacement};
 use crate::input::{

@@ -16,7 +16,7 @@ use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{AdmittedPods, QuotaCharge, Storage, Template, VolumeCheck, VolumeNeeds};
 
 use super::{GangEnd, GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
-use crate::gang::hold::{GangPhase, Hold};
+use crate::input::hold::{GangPhase, Hold};
 use crate::input::members::MembersInput;
 
 /// Message for pods without a dry run.
