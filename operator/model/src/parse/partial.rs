@@ -232,6 +232,19 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_cordoned_by_its_spec_or_by_the_taint_of_an_autoscaler() {
+        let drained = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+        for (spec, cordoned) in [
+            (json!({}), false),
+            (json!({"unschedulable": true}), true),
+            (json!({ "taints": drained }), true),
+        ] {
+            let node: PartialNode = partial(json!({"metadata": {"name": "n"}, "spec": spec}));
+            assert_eq!(node.scheduling().unwrap().state.cordoned, cordoned);
+        }
+    }
+
+    #[test]
     fn a_class_is_read_with_its_policy_and_its_priority_as_a_victim() {
         let class: PartialPriorityClass =
             partial(json!({"metadata": {"name": "high", "annotations":
