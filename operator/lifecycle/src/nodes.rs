@@ -1,18 +1,10 @@
 //! Nodes and their agents as decisions read them.
 
 use chrono::{DateTime, Utc};
-use lockstep_api::NodeAgentStatus;
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::node_agent::{Arrival, MemberProgress};
 use lockstep_api::tier::Tier;
-
-/// Taints of drains that do not set `spec.unschedulable`: Karpenter, Karpenter before 1.0, the
-/// cluster autoscaler. Other drains cordon.
-pub const DRAIN_TAINTS: [&str; 3] = [
-    "karpenter.sh/disrupted",
-    "karpenter.sh/disruption",
-    "ToBeDeletedByClusterAutoscaler",
-];
+use lockstep_api::{NodeAgentStatus, NodeState};
 
 /// A node on which members run or are placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,11 +15,8 @@ pub struct NodeInfo {
     pub became_ready: Option<DateTime<Utc>>,
     /// The same by the manager's clock. `None` if the condition has no time.
     pub ready_since: Option<DateTime<Utc>>,
-    /// Taint `node.kubernetes.io/out-of-service`.
-    pub out_of_service: bool,
-    /// `spec.unschedulable` or a taint of a node autoscaler ([`DRAIN_TAINTS`]): drains mark all their
-    /// nodes so before the first eviction.
-    pub cordoned: bool,
+    /// With the outages of its zone.
+    pub state: NodeState,
     /// Region and zone from its labels. Empty without them.
     pub zone: String,
     /// `status.declaredFeatures` (KEP-5328).
@@ -83,11 +72,6 @@ impl NodeInfo {
             // The node ignores the rules, or the API server drops them.
             Tier::Supervised | Tier::RestartAll | Tier::RestartRules | Tier::Plain => Tier::Plain,
         }
-    }
-
-    /// True if the node is Ready and not out of service: its reports are current.
-    pub fn is_responsive(&self) -> bool {
-        self.not_ready_since.is_none() && !self.out_of_service
     }
 }
 

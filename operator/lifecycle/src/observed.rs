@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::Reach;
 use lockstep_api::ids::GangKey;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PodGroup;
@@ -16,7 +17,6 @@ use crate::view::{
     DryRun, FailedRequest, Held, NativeView, Priority, RejectedRequest, ServiceContent, WorkloadId,
     WorkloadView,
 };
-use crate::zones::ZoneInfo;
 
 /// A view without its status. Decisions read the ledger separately, and must not depend on the
 /// summary (docs/decisions/0012).
@@ -117,8 +117,15 @@ impl<'a> Observed<'a> {
         &self.view.nodes
     }
 
-    pub fn zone_of(self, node: &NodeInfo) -> Option<&'a ZoneInfo> {
-        self.view.zones.get(&node.zone)
+    /// When a pod becomes stuck: `overdue` after its grace period, on a node that has been ready
+    /// for as long. `None` if the node does not answer.
+    pub fn stuck_from(self, pod: &PodView) -> Option<DateTime<Utc>> {
+        let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
+        let node = self.nodes().get(node)?;
+        let responsive = node.state.reach == Reach::Responding;
+        // A disconnected kubelet may receive the deletion only now.
+        let since = node.ready_since.map_or(end, |ready| ready.max(end));
+        responsive.then(|| since + self.settings().overdue)
     }
 
     pub fn agents(self) -> &'a BTreeMap<String, Arc<AgentInfo>> {

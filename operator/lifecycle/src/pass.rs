@@ -27,7 +27,7 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     let facts = Facts::new(Observed::new(view), now);
     let recorded = Ledger::read(&before, view.spec());
     let mut ledger = recorded.clone();
-    let wake = facts.node_wake.min(record(&facts, &mut ledger));
+    let wake = facts.wake.min(record(&facts, &mut ledger));
     ledger.note_active(&facts);
     let recording = ledger != recorded;
     ledger.note_progress(&facts, recording);

@@ -191,9 +191,15 @@ impl PodView {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// True if all containers have ended, while the phase lags behind.
-    pub fn winding_up(&self) -> bool {
-        !self.containers.is_empty() && self.containers.values().all(|c| c.terminated().is_some())
+    /// True if the pod has neither ended nor is being deleted.
+    pub fn is_live(&self) -> bool {
+        !self.terminal() && !self.terminating()
+    }
+
+    /// True if all containers have ended. The phase can lag behind.
+    pub fn has_stopped(&self) -> bool {
+        let ended = || self.containers.values().all(|c| c.terminated().is_some());
+        self.terminal() || !self.containers.is_empty() && ended()
     }
 
     pub fn ready(&self) -> bool {

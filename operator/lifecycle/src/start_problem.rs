@@ -223,7 +223,7 @@ pub(crate) fn may_start_since(pod: &PodView) -> DateTime<Utc> {
 
 /// `None` if the pod is bound or gated by Lockstep, or if a scheduler has processed it.
 pub(crate) fn unbound_since(pod: &PodView) -> Option<DateTime<Utc>> {
-    let waits = pod.node.is_none() && !pod.gated && !pod.terminal() && !pod.terminating();
+    let waits = pod.node.is_none() && !pod.gated && pod.is_live();
     // The API server writes the condition of gated pods.
     let looked_at = pod.conditions.get("PodScheduled").is_some() && pod.foreign_gate.is_none();
     (waits && !looked_at).then_some(pod.created_at)

@@ -14,7 +14,6 @@ use crate::gangs::GangView;
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
-use crate::zones::ZoneInfo;
 use lockstep_api::tier::Tier;
 
 /// One workload and all objects that belong to it.
@@ -41,7 +40,6 @@ pub struct WorkloadView {
     pub order: Option<Held<RestartOrderSpec>>,
     /// Nodes of pods and placements, by name. A missing node does not exist.
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
-    pub zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// Agents of those nodes, by node name.
     pub agents: BTreeMap<String, Arc<AgentInfo>>,
     /// Nodes that have or had an agent pod, and since when their agent pods are ready or not ready,

@@ -199,7 +199,7 @@ impl<'d> Dependencies<'d> {
             Some(PlacementState::Placed(placement)) => placement.nodes.contains_key(member),
             Some(PlacementState::Unplaced) => {
                 let mut pods = self.facts.pods_of(member).iter();
-                pods.any(|p| p.node.is_some() && !p.terminating() && !p.terminal())
+                pods.any(|p| p.node.is_some() && p.is_live())
             }
         };
         let members = gang.members().filter(|m| self.is_awaited(m));

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
+use lockstep_api::Reach;
+
 use crate::nodes::NodeInfo;
 
 /// Default of `--unhealthy-zone-threshold` of the node lifecycle controller: percentage of NotReady
@@ -53,11 +55,14 @@ impl ZoneInfo {
     }
 }
 
-/// Time from which the silence of a node counts as its loss. `None` for a Ready node, and during an
-/// outage of its zone.
-pub fn silent_since(node: &NodeInfo, zone: Option<&ZoneInfo>) -> Option<DateTime<Utc>> {
-    let since = node.not_ready_since?;
-    zone.map_or(Some(since), |zone| zone.counts_from(since))
+/// Reach of a node as read, with the outages of its zone.
+pub fn reach(node: &NodeInfo, zone: Option<&ZoneInfo>) -> Reach {
+    match (node.state.reach, node.not_ready_since) {
+        (Reach::Silent { .. }, Some(since)) => Reach::Silent {
+            since: zone.map_or(Some(since), |zone| zone.counts_from(since)),
+        },
+        (reach, _) => reach,
+    }
 }
 
 #[derive(Default)]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::ids::NodeName;
 
-use crate::nodes::node::{Node, NodeState};
+use crate::nodes::node::Node;
 use crate::pods::pod::Pod;
 use crate::pods::resources::Resources;
+use lockstep_api::{NodeState, Reach};
 
 pub(crate) fn mk_resources(pairs: &[(&str, &str)]) -> Resources {
     let quantities: BTreeMap<String, Quantity> = pairs
@@ -25,9 +26,20 @@ pub(crate) fn mk_node(name: &str, gpus: i64) -> Node {
     ]);
     Node {
         allocatable,
-        state: NodeState::Ready,
+        state: NodeState::default(),
         ..Node::bare(name.parse().unwrap())
     }
+}
+
+pub(crate) fn cordoned(mut node: Node) -> Node {
+    node.read_cordon(true);
+    node
+}
+
+/// The node in an outage of its zone.
+pub(crate) fn silent(mut node: Node) -> Node {
+    node.state.reach = Reach::Silent { since: None };
+    node
 }
 
 pub(crate) fn mk_pod(uid: &str, node: &str, gpus: i64) -> Pod {

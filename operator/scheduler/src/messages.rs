@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::condition::{is_true, reasons, types};
+use lockstep_api::condition::{is_true, types};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::names::WHOLE;
 use lockstep_api::scheduling::{
@@ -12,9 +12,9 @@ use lockstep_engine::Names;
 use lockstep_model::pods::refusal::why_refused;
 
 use crate::context::Context;
-use crate::gang::hold::Hold;
 use crate::gang::pending::{GangName, NoPreemption, Pending};
 use crate::gang::state::GangState;
+use crate::input::hold::Hold;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;
 
@@ -97,15 +97,6 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         } => rejecting(node, *others, *next_try),
         Pending::Exchange { to } => exchange(to),
         Pending::Reserved { gang, others } => reserved_for(gang, *others),
-    }
-}
-
-/// Why a gang requests no capacity, and until when if known.
-pub(crate) fn not_requesting(reason: &str, again: Option<DateTime<Utc>>) -> String {
-    match (reason, again) {
-        (reasons::SUSPENDED, _) => format!("{NOT_REQUESTING}: spec.suspend is true"),
-        (_, Some(at)) => format!("{NOT_REQUESTING} before {}", time(at)),
-        (_, None) => NOT_REQUESTING.to_owned(),
     }
 }
 
@@ -196,8 +187,11 @@ pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> Str
     )
 }
 
-fn held(hold: &Hold) -> String {
+pub(crate) fn held(hold: &Hold) -> String {
     match hold {
+        Hold::Suspended => format!("{NOT_REQUESTING}: spec.suspend is true"),
+        Hold::BackingOff { until } => format!("{NOT_REQUESTING} before {}", time(*until)),
+        Hold::Dependency => NOT_REQUESTING.to_owned(),
         Hold::Volume(missing) => format!("not placed: {missing}"),
         Hold::Misfit(misfit) => misfit.to_string(),
         Hold::Quota(excess) => {

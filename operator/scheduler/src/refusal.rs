@@ -19,13 +19,14 @@ use lockstep_api::scheduling::{
     ExcludedNode, LastPreemption, Preemption, Refusal, WithdrawnPreemptions,
 };
 use lockstep_engine::NodeIx;
+use lockstep_model::Pod;
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::pods::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
-use lockstep_model::{GangPhase, Pod};
 
 use crate::context::Context;
 use crate::gang::pending::{NoPreemption, Pending};
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::memory::backoff::{backoff, preemption_backoff};
 use crate::memory::{Memory, RefusedPod};
 use crate::messages;
@@ -136,7 +137,7 @@ fn terminating_on(context: &Context<'_>, node: NodeIx) -> bool {
 }
 
 fn expire_exclusions(context: &Context<'_>, gang: &mut GangState) {
-    if gang.phase() == GangPhase::Finished || gang.status.excluded_nodes.is_empty() {
+    if gang.phase() == &GangPhase::Finished || gang.status.excluded_nodes.is_empty() {
         return;
     }
     gang.status_mut()
@@ -288,7 +289,7 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState) {
     let Some(decided_at) = gang.status.last_preemption.as_ref().map(|p| p.decided_at) else {
         return;
     };
-    if gang.phase() == GangPhase::Finished {
+    if gang.phase() == &GangPhase::Finished {
         return;
     }
     // Members of a Basic group start one by one. An incident replaces a member that does not start,
@@ -329,7 +330,7 @@ fn after_withdrawal(withdrawn: &WithdrawnPreemptions) -> DateTime<Utc> {
 fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &NodeName) {
     let now = context.now;
     // The refusal was counted when the member got another node. The pod will be deleted.
-    if gang.phase() != GangPhase::Active
+    if gang.phase() != &GangPhase::Active
         || gang.input.released()
         || gang.disrupted()
         || !gang.on_assigned_node(pod)
@@ -391,7 +392,7 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unboun
 /// Drops records of an older spec, refusals of a bound gang, and preemptions of a running gang.
 /// `mended`: the missing object of a refusal exists now.
 fn forget_refusals(gang: &mut GangState, mended: bool) {
-    if gang.phase() == GangPhase::Finished {
+    if gang.phase() == &GangPhase::Finished {
         return;
     }
     let observed = gang.observed_spec();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::NodeState;
 use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::key::Key;
@@ -14,7 +15,8 @@ use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::DisruptionMode;
 use lockstep_model::volumes::{VolumeCheck, VolumeNeeds};
-use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, NodeState, Pod, Resources};
+use lockstep_model::{ClusterModel, Constraints, Node, Pod, Resources};
+use lockstep_scheduler::GangPhase;
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -320,7 +322,6 @@ impl World {
                 node_lost: TimeDelta::seconds(60),
                 avoid: Vec::new(),
                 placement_tries: 0,
-                backs_off_until: None,
                 ends: None,
                 members: MembersInput {
                     domains: vec![DomainInput {
@@ -401,23 +402,24 @@ fn node_name(ix: usize) -> NodeName {
     name.parse().expect("not empty")
 }
 
-fn node(ix: usize, unschedulable: bool) -> Node {
+fn node(ix: usize, cordoned: bool) -> Node {
     let allocatable = resources(&[
         ("cpu", "64"),
         ("memory", "512Gi"),
         ("pods", "110"),
         ("nvidia.com/gpu", "8"),
     ]);
-    Node {
+    let mut node = Node {
         allocatable,
         labels: BTreeMap::from([(
             "kubernetes.io/hostname".to_owned(),
             node_name(ix).to_string(),
         )]),
-        unschedulable,
-        state: NodeState::Ready,
+        state: NodeState::default(),
         ..Node::bare(node_name(ix))
-    }
+    };
+    node.read_cordon(cordoned);
+    node
 }
 
 fn requests(gpus: usize) -> Resources {

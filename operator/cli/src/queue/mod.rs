@@ -7,8 +7,9 @@ use chrono::{DateTime, Utc};
 use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::scheduling::Reservation;
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_model::SnapshotFile;
 use lockstep_model::demand::share::fraction;
-use lockstep_model::{GangPhase, SnapshotFile};
+use lockstep_scheduler::GangPhase;
 use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::snapshot::scheduling_input;
 use lockstep_scheduler::{

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::Reach;
 use lockstep_api::names::{labels, pod_group_name};
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
@@ -10,7 +11,7 @@ use lockstep_cli::cluster::Objects;
 use lockstep_cli::record::record;
 use lockstep_cli::view::{RenderOptions, View};
 use lockstep_model::nodes::node::{NodeSpecView, NodeStatusView};
-use lockstep_model::{Budget, Node, NodeState, Pod, PriorityClass, Rules, SnapshotFile};
+use lockstep_model::{Budget, Node, Pod, PriorityClass, Rules, SnapshotFile};
 use serde_json::{Value, json};
 
 pub const RACK: &str = "topology.kubernetes.io/rack";
@@ -37,7 +38,7 @@ pub fn node(name: &str, rack: &str, gpus: i64) -> Node {
         &serde_json::from_value(metadata).unwrap(),
         &NodeSpecView::default(),
         &status,
-        NodeState::Ready,
+        Reach::Responding,
     )
     .unwrap()
 }

@@ -19,7 +19,7 @@ use crate::wake::Wake;
 /// would keep them running. If the API server accepts no deadline within `recreateGraceSeconds`,
 /// these pods are deleted.
 pub(super) fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
-    let live = facts.pods().filter(|p| !p.terminal() && !p.winding_up());
+    let live = facts.pods().filter(|p| !p.has_stopped());
     let failed = failed_pods(facts, ledger);
     let (failed, others): (Vec<&PodView>, Vec<&PodView>) = live
         .filter(|p| !(p.terminating() || p.ends_at_once && p.node.is_some()))

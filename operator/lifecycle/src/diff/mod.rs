@@ -84,7 +84,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
                 continue;
             }
             PlacementState::Released => {
-                vacate(facts, ledger, gang, entry, out, wake);
+                vacate(facts, ledger, gang, entry, out);
                 continue;
             }
         };
@@ -177,7 +177,6 @@ fn vacate(
     gang: &Gang,
     entry: &GangLedger,
     out: &mut Vec<Action>,
-    wake: &mut Wake,
 ) {
     let longest = recreate_grace(facts).filter(|_| entry.backoff.is_some());
     let preemptor = facts.preemptor(&gang.key);
@@ -188,6 +187,6 @@ fn vacate(
         if let Some(message) = preemptor {
             out.extend(removal::mark_disrupted(pod, message));
         }
-        out.extend(delete_awaited(facts, pod, longest, wake));
+        out.extend(delete_awaited(facts, pod, longest));
     }
 }

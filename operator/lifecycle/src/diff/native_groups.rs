@@ -161,8 +161,7 @@ fn live_pods<'f>(
     let pods = facts
         .current_pods(ledger, gang)
         .filter_map(|(member, pod)| Some((member, pod?)));
-    pods.filter(|(_, pod)| !pod.terminal() && !pod.terminating())
-        .collect()
+    pods.filter(|(_, pod)| pod.is_live()).collect()
 }
 
 fn name_of(pod: &PodView) -> Option<&str> {

@@ -8,7 +8,7 @@ use lockstep_api::workload::IncidentStage;
 use super::rejected::is_recently_rejected;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors};
-use crate::facts::{Facts, NO_NODES};
+use crate::facts::{Facts, NO_NODES, Standing};
 use crate::failure::domain::awaits_node;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
@@ -113,7 +113,7 @@ impl<'a> GangPods<'_, 'a> {
                             continue;
                         }
                         let longest = longest.filter(|_| !is_preempted(pod));
-                        out.extend(delete_awaited(self.facts, pod, longest, wake));
+                        out.extend(delete_awaited(self.facts, pod, longest));
                     }
                 }
             }
@@ -135,7 +135,7 @@ impl<'a> GangPods<'_, 'a> {
         let node = self.nodes().get(member).map(NodeName::as_str);
         let misplaced = pod.node.is_none() && self.is_misplaced(pod, node);
         // A sidecar keeps the pod running after training.
-        let lingers = finished && !pod.terminal() && !pod.winding_up();
+        let lingers = finished && !pod.has_stopped();
         // A kubelet that lost its containers starts the member again.
         let again = self.ledger.completed.contains(member) && self.facts.running(member, pod);
         let name_and_uid = || (pod.name.clone(), pod.uid.clone());
@@ -213,7 +213,7 @@ impl<'a> GangPods<'_, 'a> {
             self.gang.basic || self.placement.is_none() || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
             if !self.facts.is_ordered(&domain.key, entry.attempt)
-                || self.old_attempt_runs(domain, entry, wake)
+                || self.old_attempt_runs(domain, entry)
             {
                 continue;
             }
@@ -260,7 +260,7 @@ impl<'a> GangPods<'_, 'a> {
 
     /// True if a replaced pod may still run its training container. New pods of a whole domain wait
     /// for the end of the old pods: both attempts could rendezvous at the same address.
-    fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger, wake: &mut Wake) -> bool {
+    fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger) -> bool {
         let Some(incident) = &entry.incident else {
             return false;
         };
@@ -268,14 +268,13 @@ impl<'a> GangPods<'_, 'a> {
             && domain.members.iter().any(|member| {
                 let pods = self.facts.pods_of(member).iter();
                 pods.filter(|pod| incident.replaces_pod(pod))
-                    .any(|pod| self.may_run(member, pod, wake))
+                    .any(|pod| self.may_run(member, pod))
             })
     }
 
     /// True if the training container runs or may start again. The agent reports the exit before
     /// pod status does.
-    fn may_run(&self, member: &Member, pod: &PodView, wake: &mut Wake) -> bool {
-        let Some(node) = &pod.node else { return false };
+    fn may_run(&self, member: &Member, pod: &PodView) -> bool {
         let container = self.facts.trainer(member, pod);
         let runs = container.is_some_and(|c| {
             let id = c.id.as_deref().map(bare_id);
@@ -284,10 +283,11 @@ impl<'a> GangPods<'_, 'a> {
             // A supervisor reports the exit of its child, while the container runs.
             c.running() && !reports.any(|r| !r.supervised && Some(r.container_id.as_str()) == id)
         });
-        !pod.terminal()
-            && !self.facts.lost(node)
-            && (runs || !pod.terminating())
-            && !self.facts.is_given_up(pod, wake)
+        match self.facts.standing(pod) {
+            Standing::Open => pod.node.is_some(),
+            Standing::Ending | Standing::Stuck => runs,
+            Standing::Lost | Standing::GivenUp | Standing::Ended => false,
+        }
     }
 
     /// `None` while an old pod, the node or its agent prevents the creation.
@@ -300,7 +300,7 @@ impl<'a> GangPods<'_, 'a> {
             return None;
         }
         let mut blocking = old_pods.iter();
-        if blocking.any(|p| self.blocks_replacement(p, node, wake))
+        if blocking.any(|p| self.blocks_replacement(p, node))
             || node.is_some_and(|node| !facts.usable(self.entry, node))
         {
             return None;
@@ -326,13 +326,13 @@ impl<'a> GangPods<'_, 'a> {
 
     /// True if the replacement on `node`, or on any node, must wait for the old pod. The end of a
     /// pod on another, lost node can never be confirmed.
-    fn blocks_replacement(&self, old: &PodView, node: Option<&str>, wake: &mut Wake) -> bool {
-        let elsewhere = old
-            .node
-            .as_deref()
-            .is_some_and(|n| Some(n) != node && self.facts.lost(n));
-        let given_up = self.facts.is_given_up(old, wake);
-        old.identity.published || !(old.terminal() || elsewhere || given_up)
+    fn blocks_replacement(&self, old: &PodView, node: Option<&str>) -> bool {
+        old.identity.published
+            || match self.facts.standing(old) {
+                Standing::Open | Standing::Ending | Standing::Stuck => true,
+                Standing::Lost => old.node.as_deref() == node,
+                Standing::GivenUp | Standing::Ended => false,
+            }
     }
 
     fn tier(&self, node: &str) -> Tier {

@@ -1,10 +1,9 @@
 use lockstep_api::condition::{reasons, types};
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Standing};
 use crate::ledger::Ledger;
 use crate::plan::Action;
 use crate::pods::PodView;
-use crate::wake::Wake;
 
 /// True if a pod outlives its placement, because it has ended and its member is completed.
 pub(super) fn stays_when_released(ledger: &Ledger, pod: &PodView) -> bool {
@@ -22,7 +21,6 @@ pub(super) fn delete_awaited(
     facts: &Facts<'_>,
     pod: &PodView,
     longest: Option<u32>,
-    wake: &mut Wake,
 ) -> Option<Action> {
     if !pod.terminating() {
         return delete(pod);
@@ -30,7 +28,7 @@ pub(super) fn delete_awaited(
     if pod.deletion_grace == 0 {
         return None;
     }
-    if facts.is_stuck(pod, wake) {
+    if facts.standing(pod) == Standing::Stuck {
         return Some(delete_within(pod, Some(0)));
     }
     // The API server counts a shortened grace period from the first request, so the past time is

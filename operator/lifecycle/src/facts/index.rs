@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::Reach;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::Report;
 use lockstep_api::workload::TrainingWorkloadSpec;
@@ -10,28 +11,27 @@ use crate::objects::training::training_container;
 use crate::observed::Observed;
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
-use crate::zones::{ZoneInfo, silent_since};
 
 /// How long pods may appear unready after their node has recovered. The node lifecycle controller
 /// has marked all of them, and the kubelet corrects one after the other.
 const READINESS_LAGS: TimeDelta = TimeDelta::seconds(10);
 
-/// True if a node is out of service, or has been NotReady for `limit`. Silence during an outage of
-/// its zone does not count.
+/// True if a node is out of service, or its silence has counted for `limit`.
 pub(super) fn is_lost(
     node: &NodeInfo,
-    zone: Option<&ZoneInfo>,
     limit: TimeDelta,
     now: DateTime<Utc>,
     wake: &mut Wake,
 ) -> bool {
-    let silent = silent_since(node, zone);
-    node.out_of_service || silent.is_some_and(|at| Due::of(at + limit, now).passed(wake))
+    match node.state.reach {
+        Reach::Silent { since } => since.is_some_and(|at| Due::of(at + limit, now).passed(wake)),
+        reach => reach != Reach::Responding,
+    }
 }
 
 pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {
     let settled = node.ready_since.map(|at| at + READINESS_LAGS);
-    node.is_responsive() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
+    node.state.reach == Reach::Responding && settled.is_none_or(|at| Due::of(at, now).passed(wake))
 }
 
 /// Pods by group and index, oldest first. The group is a level of its own, because comparing group

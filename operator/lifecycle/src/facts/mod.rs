@@ -26,6 +26,7 @@ use index::{
 };
 
 pub(crate) use members::{MemberObservation, may_end};
+pub(crate) use nodes::Standing;
 
 /// For callers without nodes.
 pub(crate) static NO_NODES: Assignments = Assignments::new();
@@ -34,8 +35,9 @@ pub(crate) struct Facts<'a> {
     pub view: Observed<'a>,
     pub now: DateTime<Utc>,
     pub gangs: Vec<Gang>,
-    /// When time alone next changes the state of a node: lost, or expected to have an agent.
-    pub node_wake: Wake,
+    /// When time alone next changes what is read: a node is lost or should have an agent, a pod is
+    /// stuck.
+    pub wake: Wake,
     pods: PodsByMember<'a>,
     /// Pods whose labels name no member.
     strays: Vec<&'a PodView>,
@@ -43,6 +45,8 @@ pub(crate) struct Facts<'a> {
     pub arrivals: Arrivals<'a>,
     training: BTreeMap<&'a str, &'a str>,
     lost: BTreeSet<&'a str>,
+    /// Pods that do not end on nodes that answer.
+    stuck: BTreeSet<&'a str>,
     /// Agents that are present, as far as known.
     agents: BTreeMap<&'a str, &'a AgentInfo>,
     gang_at: BTreeMap<GangKey, usize>,
@@ -61,18 +65,25 @@ pub(crate) enum PlacementState<'a> {
 impl<'a> Facts<'a> {
     pub fn new(view: Observed<'a>, now: DateTime<Utc>) -> Self {
         let (pods, strays) = pods_of_ours(view);
-        let mut node_wake = Wake::NEVER;
+        let mut wake = Wake::NEVER;
         let mut lost = BTreeSet::new();
         let limit = TimeDelta::seconds(view.spec().failure_policy.node_lost_seconds);
         for (name, node) in view.nodes() {
-            if is_lost(node, view.zone_of(node), limit, now, &mut node_wake) {
+            if is_lost(node, limit, now, &mut wake) {
                 lost.insert(name.as_str());
+            }
+        }
+        let mut stuck = BTreeSet::new();
+        for pod in pods.iter().chain(strays.iter().copied()) {
+            let from = view.stuck_from(pod).filter(|_| !pod.terminal());
+            if from.is_some_and(|from| Due::of(from, now).passed(&mut wake)) {
+                stuck.insert(pod.uid.as_str());
             }
         }
         let mut agents = BTreeMap::new();
         for (name, agent) in view.agents() {
             let node = view.nodes().get(name);
-            if agent.ready || node.is_some_and(|n| !shows_readiness(n, now, &mut node_wake)) {
+            if agent.ready || node.is_some_and(|n| !shows_readiness(n, now, &mut wake)) {
                 agents.insert(name.as_str(), agent.as_ref());
             }
         }
@@ -102,13 +113,14 @@ impl<'a> Facts<'a> {
             domain_at,
             orders: orders.map(|o| (o.key.as_str(), o)).collect(),
             rejections,
-            node_wake,
+            wake,
             pods,
             strays,
             reports: reports_by_pod(view),
             arrivals: Arrivals::new(view),
             training: training_containers(view.spec()),
             lost,
+            stuck,
             agents,
         }
     }

@@ -1,4 +1,5 @@
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::NodeState;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::capabilities;
 
@@ -7,10 +8,27 @@ use crate::ledger::GangLedger;
 use crate::nodes::AgentInfo;
 use crate::objects::supervise::{Delivery, supervisor_image};
 use crate::pods::PodView;
-use crate::wake::{Due, Wake};
+use crate::wake::Due;
 
 /// How long an agent may take to start. Its pod is created together with the node.
 const AGENT_STARTS: TimeDelta = TimeDelta::seconds(30);
+
+/// Whether decisions still count on a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Open,
+    /// Being deleted. It may still run.
+    Ending,
+    /// Does not end on a node that answers, for example because of a hanging mount or another
+    /// controller's finalizer.
+    Stuck,
+    /// On a lost node, which cannot confirm its end.
+    Lost,
+    /// Deleted unbound or by force, and only a finalizer keeps its object. No decision waits for it.
+    GivenUp,
+    /// Succeeded or failed.
+    Ended,
+}
 
 impl<'a> Facts<'a> {
     /// The agent of a node, if it is ready or the node cannot report readiness now.
@@ -74,56 +92,32 @@ impl<'a> Facts<'a> {
         agent.is_some_and(|agent| agent.status.has(capability))
     }
 
+    pub fn node_state(&self, node: &str) -> NodeState {
+        let info = self.view.nodes().get(node);
+        info.map_or(NodeState::GONE, |n| n.state)
+    }
+
     /// True if a node is deleted, out of service, or NotReady for `nodeLostSeconds` without an
     /// outage of its zone.
     pub fn lost(&self, node: &str) -> bool {
         !self.view.nodes().contains_key(node) || self.lost.contains(node)
     }
 
-    /// True if a node is lost only by silence. Its containers may still run, and the node may
-    /// return.
-    pub fn silent(&self, node: &str) -> bool {
-        let info = self.view.nodes().get(node);
-        self.lost(node) && info.is_some_and(|n| !n.out_of_service)
-    }
-
-    pub fn cordoned(&self, node: &str) -> bool {
-        let info = self.view.nodes().get(node);
-        info.is_some_and(|n| n.cordoned)
-    }
-
-    /// True if one of these nodes is NotReady in an outage of its zone.
-    pub fn has_outage<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> bool {
-        nodes.any(|name| {
-            let node = self.view.nodes().get(name);
-            let silent = node.filter(|n| n.not_ready_since.is_some());
-            let zone = silent.and_then(|n| self.view.zone_of(n));
-            zone.is_some_and(|zone| zone.outage)
-        })
-    }
-
-    /// When a pod becomes stuck: `overdue` after its grace period, on a node that has been ready
-    /// for as long. `None` if the node does not answer.
-    pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
-        let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
-        let node = self.view.nodes().get(node)?;
-        let responsive = node.is_responsive();
-        // A disconnected kubelet may receive the deletion only now.
-        let since = node.ready_since.map_or(end, |ready| ready.max(end));
-        responsive.then(|| since + self.view.settings().overdue)
-    }
-
-    /// True if a pod does not end on a node that answers, for example because of a hanging mount or
-    /// another controller's finalizer.
-    pub fn is_stuck(&self, pod: &PodView, wake: &mut Wake) -> bool {
-        let from = self.stuck_from(pod).filter(|_| !pod.terminal());
-        from.is_some_and(|from| self.due(from).passed(wake))
-    }
-
-    /// True if a pod was deleted unbound or by force, and only a finalizer keeps its object. No
-    /// decision waits for this pod.
-    pub fn is_given_up(&self, pod: &PodView, wake: &mut Wake) -> bool {
-        pod.never_runs() || pod.deletion_grace == 0 && self.is_stuck(pod, wake)
+    pub fn standing(&self, pod: &PodView) -> Standing {
+        let is_stuck = self.stuck.contains(pod.uid.as_str());
+        if pod.terminal() {
+            Standing::Ended
+        } else if pod.never_runs() || is_stuck && pod.deletion_grace == 0 {
+            Standing::GivenUp
+        } else if is_stuck {
+            Standing::Stuck
+        } else if pod.node.as_deref().is_some_and(|node| self.lost(node)) {
+            Standing::Lost
+        } else if pod.terminating() {
+            Standing::Ending
+        } else {
+            Standing::Open
+        }
     }
 
     /// Expired avoidances are already removed.

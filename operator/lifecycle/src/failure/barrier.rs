@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::Reach;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::words::span;
 use lockstep_api::workload::{CauseKind, IncidentStage};
@@ -322,7 +323,11 @@ pub(crate) fn arrival_deadline(
     attempt: i64,
 ) -> Option<ArrivalDeadline> {
     let node = pod.node.as_deref()?;
-    let info = facts.view.nodes().get(node).filter(|n| n.is_responsive())?;
+    let info = facts
+        .view
+        .nodes()
+        .get(node)
+        .filter(|n| n.state.reach == Reach::Responding)?;
     Some(if facts.arrivals.is_late(pod, attempt) {
         ArrivalDeadline {
             deadlines: 1,

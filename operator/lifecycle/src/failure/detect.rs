@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::Reach;
 use lockstep_api::condition::types;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::{Cause, CauseKind};
 
 use super::policy::{Failure, FailureImpact, verdict};
-use crate::facts::{Facts, MemberObservation, may_end};
+use crate::facts::{Facts, MemberObservation, Standing, may_end};
 use crate::ledger::DomainLedger;
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
@@ -60,11 +61,11 @@ impl MemberObservation<'_> {
         } else if pod.terminating() {
             let (reason, message) = disruption.unwrap_or_default();
             (CauseKind::PodDeleted, reason, message)
-        } else if !pod.terminal() && facts.lost(node) {
-            let state = match facts.view.nodes().get(node) {
-                None => "was deleted",
-                Some(n) if n.out_of_service => "is out of service",
-                Some(_) => "is not ready",
+        } else if facts.standing(pod) == Standing::Lost {
+            let state = match facts.node_state(node).reach {
+                Reach::Gone => "was deleted",
+                Reach::OutOfService => "is out of service",
+                Reach::Responding | Reach::Silent { .. } => "is not ready",
             };
             (
                 CauseKind::NodeLost,
@@ -110,7 +111,7 @@ impl MemberObservation<'_> {
     fn confirmed_by(&self, r: &Report) -> Option<DateTime<Utc>> {
         let shown = self.trainer()?;
         let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
-        let open = runs && !self.pod.terminal() && !self.pod.terminating();
+        let open = runs && self.pod.is_live();
         // The supervisor observes its child directly. Only a forwarded signal can come from the
         // kubelet.
         let of_child = r.supervised && r.exit_code != 143;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use lockstep_api::Reach;
 use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{DomainKey, NodeName};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
-use crate::facts::{Facts, MemberObservation, NO_NODES};
+use crate::facts::{Facts, MemberObservation, NO_NODES, Standing};
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
 use crate::wake::Wake;
@@ -165,7 +166,7 @@ pub(crate) fn continues_without(
     let needed = if gang.basic { 1 } else { gang.min_count };
     let mut left = 0;
     for (member, pod) in facts.current_pods(ledger, gang) {
-        let stays = pod.is_some_and(|p| !p.terminating() && !p.terminal() && p.node.is_some());
+        let stays = pod.is_some_and(|p| p.is_live() && p.node.is_some());
         left += i32::from(stays && !without.contains(member));
     }
     (gang.basic || gang.degrades()) && left >= needed
@@ -180,7 +181,7 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
         .trainer(member, pod)
         .and_then(ContainerView::terminated)
         .is_some_and(|t| t.exit_code == 0);
-    let runs = !pod.terminal() && !pod.terminating() && !finished;
+    let runs = pod.is_live() && !finished;
     runs && !facts.lost(node) && (facts.can_stop(node) || facts.can_stop_soon(node))
 }
 
@@ -193,10 +194,10 @@ pub(crate) fn awaits_node(
     member: &Member,
     pod: &PodView,
 ) -> bool {
-    let silent = pod.node.as_deref().is_some_and(|node| facts.silent(node));
+    let silent = |node: &str| matches!(facts.node_state(node).reach, Reach::Silent { .. });
     let usable = |node: &NodeName| facts.usable(gang, node.as_str());
-    silent
-        && !pod.terminal()
+    facts.standing(pod) == Standing::Lost
+        && pod.node.as_deref().is_some_and(silent)
         && !pod.terminating()
         && !assigned.get(member).is_some_and(usable)
         && assigned.values().any(usable)

@@ -246,13 +246,13 @@ impl DomainPass<'_> {
 fn is_drain(facts: &Facts<'_>, cause: &Cause) -> bool {
     cause.kind == CauseKind::PodDeleted
         && cause.reason == EVICTED_BY_API
-        && facts.cordoned(&cause.node)
+        && facts.node_state(&cause.node).cordoned
 }
 
 fn is_on_cordoned_node(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
     let pod = facts.current(domain, member);
     pod.and_then(PodView::place)
-        .is_some_and(|node| facts.cordoned(node))
+        .is_some_and(|node| facts.node_state(node).cordoned)
 }
 
 impl Response {

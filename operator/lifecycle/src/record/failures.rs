@@ -225,7 +225,7 @@ fn failures(
         let pod = observed.pod;
         let restarting = domain.restart_in_place(member);
         let mut others = Vec::new();
-        if !pod.terminal() && !pod.terminating() {
+        if pod.is_live() {
             others = observed.exits_beside_training(domain, restarting.is_some());
         }
         let Some(incident) = restarting else {

@@ -44,7 +44,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     wake = wake.min(backoffs::end_waits(facts, ledger));
     preemption::release_preempted(facts, ledger);
     rejections::release_rejected(facts, ledger);
-    wake = wake.min(stuck_pods::avoid_stuck_nodes(facts, ledger));
+    stuck_pods::avoid_stuck_nodes(facts, ledger);
     wake = wake.min(starts::follow_starts(facts, ledger));
     wake = wake.min(partial_start::release_incomplete(facts, ledger));
     wake = wake.min(failures::follow_failures(facts, ledger));

@@ -21,7 +21,7 @@ use lockstep_api::words::span;
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
-use crate::facts::{Facts, MemberObservation};
+use crate::facts::{Facts, MemberObservation, Standing};
 use crate::failure::domain::{DomainScope, continues_without};
 use crate::failure::incident::place_elsewhere;
 use crate::failure::{barrier, detect};
@@ -371,7 +371,7 @@ fn start(
     if pod.terminal() || started && !held {
         return Start::Begun;
     }
-    if pod.node.is_some() && facts.lost(node) {
+    if facts.standing(pod) == Standing::Lost {
         let message = "the node was lost before the pod started".to_owned();
         let reason = reasons::NODE_LOST;
         return Start::Failed(StartFailure::of_node(member, node, reason, message));

@@ -5,13 +5,11 @@ use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::NodeName;
 
-use crate::facts::{Facts, PlacementState};
+use crate::facts::{Facts, PlacementState, Standing};
 use crate::ledger::{Avoidance, Ledger};
 use crate::pods::PodView;
-use crate::wake::Wake;
 
-pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
-    let mut wake = Wake::NEVER;
+pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         let Some(entry) = ledger.gang(&gang.key) else {
             continue;
@@ -21,12 +19,11 @@ pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake 
             PlacementState::Placed(_) => true,
             PlacementState::Released => false,
         };
-        let avoidances = stuck_nodes(facts, ledger, gang, placed, &mut wake);
+        let avoidances = stuck_nodes(facts, ledger, gang, placed);
         for (node, avoidance) in avoidances {
             ledger.avoid_node(&gang.key, node, avoidance);
         }
     }
-    wake
 }
 
 /// `placed`: the end of current pods is neither awaited nor forced.
@@ -35,7 +32,6 @@ fn stuck_nodes(
     ledger: &Ledger,
     gang: &Gang,
     placed: bool,
-    wake: &mut Wake,
 ) -> Vec<(NodeName, Avoidance)> {
     let settings = facts.view.settings();
     let mut awaited: Vec<&PodView> = Vec::new();
@@ -50,10 +46,9 @@ fn stuck_nodes(
     let mut out = Vec::new();
     for pod in awaited {
         // Independent of `now`, so recorded only once.
-        let until = facts.stuck_from(pod).map(|from| from + settings.avoid);
+        let until = facts.view.stuck_from(pod).map(|from| from + settings.avoid);
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
-            && pod.deletion_grace > 0
-            && facts.is_stuck(pod, wake)
+            && facts.standing(pod) == Standing::Stuck
         {
             let reason = reasons::POD_STUCK.into();
             out.push((node, Avoidance { reason, until }));

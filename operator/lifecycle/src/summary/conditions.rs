@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use lockstep_api::Reach;
 use lockstep_api::condition::{Condition, find, is_true, reasons, types, upsert};
 use lockstep_api::ids::{DomainKey, NodeName};
 use lockstep_api::member::Member;
@@ -330,11 +331,12 @@ fn not_ready(
 
 /// During an outage, members on NotReady nodes do not count as lost.
 fn outage(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
-    let pods = facts.gangs.iter().flat_map(|gang| {
+    let mut pods = facts.gangs.iter().flat_map(|gang| {
         let pods = facts.current_pods(ledger, gang);
         pods.filter_map(|(_, pod)| pod?.node.as_deref())
     });
-    facts.has_outage(pods).then(|| {
+    let in_outage = |node| facts.node_state(node).reach == Reach::Silent { since: None };
+    pods.any(in_outage).then(|| {
         format!(
             "at least {OUTAGE_PERCENT} % of the nodes in the zone are NotReady, so this counts as an outage, and \
              members on NotReady nodes are not replaced"

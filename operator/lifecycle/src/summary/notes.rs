@@ -11,7 +11,7 @@ use crate::pods::PodView;
 
 fn live<'f>(facts: &'f Facts<'_>, ledger: &Ledger, gang: &Gang) -> Vec<&'f PodView> {
     let pods = facts.current_pods(ledger, gang).filter_map(|(_, pod)| pod);
-    pods.filter(|p| !p.terminating() && !p.terminal()).collect()
+    pods.filter(|p| p.is_live()).collect()
 }
 
 /// Lockstep's preemption uses the gang's priority, but kube-scheduler and kubelets use the pod's

@@ -366,7 +366,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
             };
             let running: Vec<_> = live
                 .iter()
-                .filter(|p| !p.terminal() && !p.winding_up() && trains(p))
+                .filter(|p| !p.has_stopped() && trains(p))
                 .collect();
             prop_assert_eq!(
                 running.len(),
@@ -387,7 +387,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
             prop_assert!(alone || told, "each knows how many they are");
         }
         Some(Phase::Succeeded | Phase::Failed) => {
-            prop_assert!(live.iter().all(|p| p.terminal() || p.winding_up()));
+            prop_assert!(live.iter().all(|p| p.has_stopped()));
         }
         Some(Phase::Suspended) => prop_assert!(live.iter().all(|p| p.terminal())),
         other => prop_assert!(

@@ -62,7 +62,7 @@ impl Accelerators {
             *part += pod.requests.get(resource);
         }
         let rest = (all - held - leaving).max(0);
-        let usable = node.state.is_ready() && !node.unschedulable;
+        let usable = node.state.is_ready() && !node.state.cordoned;
         let reserved = if usable { promised.min(rest) } else { 0 };
         for (state, n) in [
             ("held", held),

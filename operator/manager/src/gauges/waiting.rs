@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::scheduling::PodGroupStatus;
-use lockstep_model::GangPhase;
 use lockstep_scheduler::GangInput;
+use lockstep_scheduler::GangPhase;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use super::capacity::count;
@@ -56,7 +56,7 @@ impl WaitingCounts {
         for (key, group) in &state.pod_groups {
             let input = state.gang_inputs.get(key);
             // The status of a finished gang keeps its last placement, without capacity.
-            if input.is_some_and(|input| input.phase() == GangPhase::Finished) {
+            if input.is_some_and(|input| input.phase() == &GangPhase::Finished) {
                 continue;
             }
             counts.add_state(&key.namespace, group);
@@ -137,7 +137,7 @@ impl WaitingCounts {
 }
 
 fn waits(gang: &GangInput) -> bool {
-    gang.phase() == GangPhase::Active && gang.group.status.placement.is_none()
+    gang.phase() == &GangPhase::Active && gang.group.status.placement.is_none()
 }
 
 fn accelerators_of(gang: &GangInput, accelerators: &[String]) -> i64 {

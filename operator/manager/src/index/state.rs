@@ -7,13 +7,15 @@ use lockstep_api::condition::types;
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::NodePlacement;
-use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_api::{
+    NodeAgentStatus, NodeState, PodGroup, RestartOrder, TrainingWorkload, Workload,
+};
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::view::{Held, NativePodGroup, ServiceContent};
-use lockstep_lifecycle::zones::{ZoneInfo, silent_since};
+use lockstep_lifecycle::zones::{ZoneInfo, reach};
 use lockstep_model::{
-    AdmittedPods, Budget, ClusterModel, Node, NodeState, PriorityClass, Quota, Storage, Weights,
+    AdmittedPods, Budget, ClusterModel, Node, PriorityClass, Quota, Storage, Weights,
 };
 use lockstep_scheduler::GangInput;
 
@@ -83,7 +85,7 @@ pub struct State {
     /// With the UIDs of their controllers.
     pub(super) native_pod_groups: BTreeMap<Key, (Option<Uid>, Held<NativePodGroup>)>,
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
-    pub(super) zones: Arc<BTreeMap<String, ZoneInfo>>,
+    pub(super) zones: BTreeMap<String, ZoneInfo>,
     /// True if a node has changed since the last computation of `zones`.
     pub(super) zones_due: bool,
     pub agents: AgentTable,
@@ -221,33 +223,27 @@ impl State {
         }
     }
 
-    /// Recomputes the zones. Queues workloads on unready nodes of changed zones.
+    /// Recomputes the zones, and the states of their silent nodes. Queues workloads on changed nodes.
     pub(super) fn follow_zones(&mut self, touched: &mut Touched) {
         if !std::mem::take(&mut self.zones_due) {
             return;
         }
         let zones = ZoneInfo::of(self.nodes.values().map(AsRef::as_ref));
-        let before = std::mem::replace(&mut self.zones, Arc::new(zones));
-        if before == self.zones {
+        if zones == self.zones {
             return;
         }
-        for (name, node) in &self.nodes {
-            let same = before.get(&node.zone) == self.zones.get(&node.zone);
-            if node.not_ready_since.is_some() && !same {
-                self.touch_node(name, touched);
-                let since = silent_since(node, self.zones.get(&node.zone));
-                touched.scheduler |= set_silence(&mut self.model, name, since);
+        let mut changed = Vec::new();
+        for (name, node) in &mut self.nodes {
+            let reach = reach(node, zones.get(&node.zone));
+            if reach != node.state.reach {
+                Arc::make_mut(node).state.reach = reach;
+                touched.scheduler |= set_state(&mut self.model, name, node.state);
+                changed.push(name.clone());
             }
         }
-    }
-
-    /// State of a node as read, with the outages of its zone.
-    pub(super) fn node_state(&self, read: NodeState, info: &NodeInfo) -> NodeState {
-        match read {
-            NodeState::Silent { .. } => NodeState::Silent {
-                since: silent_since(info, self.zones.get(&info.zone)),
-            },
-            NodeState::Ready | NodeState::Removed => read,
+        self.zones = zones;
+        for name in &changed {
+            self.touch_node(name, touched);
         }
     }
 
@@ -470,13 +466,12 @@ pub fn controller_uid<K: kube::Resource>(object: &K) -> Option<&str> {
         .filter(|uid| !uid.is_empty())
 }
 
-/// False if the node is not silent, or nothing changed.
-fn set_silence(model: &mut ClusterModel, name: &NodeName, since: Option<DateTime<Utc>>) -> bool {
+/// False if nothing changed.
+fn set_state(model: &mut ClusterModel, name: &NodeName, state: NodeState) -> bool {
     let now = model.snapshot();
     let node = now.ordinal(name.as_str()).and_then(|ix| now.node(ix));
-    let silent = node.filter(|node| matches!(node.state, NodeState::Silent { .. }));
-    let changed = silent.map(|node| Node {
-        state: NodeState::Silent { since },
+    let changed = node.map(|node| Node {
+        state,
         ..node.clone()
     });
     drop(now);

@@ -66,7 +66,6 @@ impl State {
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.nodes.get(n.as_str())?.clone())))
                 .collect(),
-            zones: self.zones.clone(),
             disrupted,
             agents: names
                 .iter()

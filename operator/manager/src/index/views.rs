@@ -8,16 +8,14 @@ use lockstep_api::ids::Uid;
 use lockstep_api::member_pod::Identity;
 use lockstep_api::time::utc;
 use lockstep_lifecycle::PodView;
-use lockstep_lifecycle::nodes::{DRAIN_TAINTS, NodeInfo};
+use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_lifecycle::pods::{
     ConditionView, ContainerState, ContainerView, END_AT_ONCE, PodPhase, Termination,
 };
-use lockstep_model::Pod;
-use lockstep_model::parse::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};
+use lockstep_model::parse::partial::{PartialNode, PartialPod};
 use lockstep_model::pods::pod::{Stage, workload_of};
-
-/// KEP-2268.
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+use lockstep_model::pods::pod_view::{ContainerStatusView, PartialCondition};
+use lockstep_model::{Node, Pod};
 
 /// A pod and the UID of its controlling workload. Only owner references decide about membership.
 /// Fields that the scheduler needs too are parsed once.
@@ -81,7 +79,7 @@ fn condition(c: &PartialCondition) -> ConditionView {
     }
 }
 
-fn container(c: &PartialContainer, init: bool) -> ContainerView {
+fn container(c: &ContainerStatusView, init: bool) -> ContainerView {
     ContainerView {
         init,
         ready: c.ready,
@@ -126,17 +124,12 @@ fn deletion_requested_at(partial: &PartialPod) -> Option<DateTime<Utc>> {
 }
 
 /// Leaves `ready_since` unset.
-pub fn node_info(partial: &PartialNode) -> NodeInfo {
-    let has_taint = |keys: &[&str]| {
-        let mut taints = partial.spec.taints.iter();
-        taints.any(|t| keys.contains(&t.key.as_str()))
-    };
+pub fn node_info(partial: &PartialNode, node: &Node) -> NodeInfo {
     NodeInfo {
         not_ready_since: partial.not_ready_since(),
         became_ready: partial.became_ready(),
         ready_since: None,
-        out_of_service: has_taint(&[OUT_OF_SERVICE]),
-        cordoned: partial.spec.unschedulable || has_taint(&DRAIN_TAINTS),
+        state: node.state,
         zone: zone_of(partial.metadata.labels.as_ref()),
         declared_features: partial.status.declared_features.clone(),
         kubelet_version: partial.status.node_info.kubelet_version.clone(),

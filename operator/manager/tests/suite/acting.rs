@@ -45,7 +45,6 @@ fn view() -> WorkloadView {
         service: None,
         order: None,
         nodes: BTreeMap::new(),
-        zones: Arc::default(),
         agents: BTreeMap::new(),
         agent_pods: BTreeMap::new(),
         all_agents_supervise: false,

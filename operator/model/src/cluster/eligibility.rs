@@ -19,7 +19,6 @@ use crate::nodes::node_class::{BINDING_EFFECTS, ClassId, HOSTNAME};
 const NAME_FIELD: &str = "metadata.name";
 /// Restart rule action of KEP-5532.
 const RESTART_ALL: &str = "RestartAllContainers";
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constraints {
@@ -82,7 +81,6 @@ impl Constraints {
                 .all(|terms| terms.iter().any(|t| term_matches(t, node)))
             && node.taints.iter().all(|t| self.tolerates(t))
             && (!self.restarts_all || node.features.contains(RESTART_ALL_FEATURE))
-            && (!node.unschedulable || self.tolerates(&cordon()))
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {
@@ -196,14 +194,6 @@ impl Verdicts {
     }
 }
 
-fn cordon() -> Taint {
-    Taint {
-        key: UNSCHEDULABLE.into(),
-        effect: "NoSchedule".into(),
-        ..Taint::default()
-    }
-}
-
 /// `Toleration.ToleratesTaint` of k8s.io/api, for the operators Exists and Equal.
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let key = toleration.key.as_deref().unwrap_or_default();
@@ -267,8 +257,10 @@ fn compares(value: Option<&str>, values: &[String], holds: fn(i64, i64) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::node::NodeState;
+    use lockstep_api::NodeState;
+
     use crate::nodes::node_class::NodeClass;
+    use crate::test_support::{cordoned, silent};
     use serde_json::{Value, json};
 
     fn constraints(mut spec: Value) -> Constraints {
@@ -280,7 +272,7 @@ mod tests {
         let labels = [("zone", "a"), ("gen", "7"), (HOSTNAME, name)];
         Node {
             labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-            state: NodeState::Ready,
+            state: NodeState::default(),
             ..Node::bare(name.parse().unwrap())
         }
     }
@@ -372,15 +364,9 @@ mod tests {
     #[test]
     fn a_cordoned_node_admits_only_tolerating_pods_and_a_not_ready_node_none() {
         let tolerant = constraints(json!({"tolerations": [{"operator": "Exists"}]}));
-        let cordoned = Node {
-            unschedulable: true,
-            ..node("n1")
-        };
+        let cordoned = cordoned(node("n1"));
         assert!(!Constraints::default().admit(&cordoned) && tolerant.admit(&cordoned));
-        assert!(!tolerant.admit(&Node {
-            state: NodeState::Silent { since: None },
-            ..node("n1")
-        }));
+        assert!(!tolerant.admit(&silent(node("n1"))));
     }
 
     #[test]
@@ -403,10 +389,7 @@ mod tests {
         assert_eq!(NodeClass::of(&node("n1")), NodeClass::of(&node("n2")));
         assert_ne!(
             NodeClass::of(&node("n1")),
-            NodeClass::of(&Node {
-                unschedulable: true,
-                ..node("n1")
-            })
+            NodeClass::of(&cordoned(node("n1")))
         );
         assert!(!constraints(json!({"nodeSelector": {"zone": "a"}})).names_nodes());
         assert!(constraints(json!({"nodeSelector": {HOSTNAME: "n1"}})).names_nodes());
@@ -429,10 +412,7 @@ mod tests {
             )
         };
         assert_eq!(check(&model), (vec![0, 1], 1));
-        model.upsert_node(Node {
-            unschedulable: true,
-            ..node("n2")
-        });
+        model.upsert_node(cordoned(node("n2")));
         assert_eq!(check(&model), (vec![0], 2));
         model.upsert_node(node("n2"));
         assert_eq!(check(&model), (vec![0, 1], 2));

@@ -1,7 +1,6 @@
 use super::*;
-use crate::nodes::node::NodeState;
 use crate::pods::pod::Stage;
-use crate::test_support::{mk_node, mk_pod};
+use crate::test_support::{mk_node, mk_pod, silent};
 use proptest::prelude::*;
 
 /// A node with this label.
@@ -193,8 +192,8 @@ proptest! {
                 Event::Node(n, gpus, ready) => {
                     let name = format!("n{n}");
                     let node = labelled(&name, &format!("key{}", gpus % 2));
-                    let state = if ready { NodeState::Ready } else { NodeState::Silent { since: None } };
-                    model.upsert_node(Node { state, labels: node.labels, ..mk_node(&name, gpus) });
+                    let node = Node { labels: node.labels, ..mk_node(&name, gpus) };
+                    model.upsert_node(if ready { node } else { silent(node) });
                     nodes.insert(name, (gpus, ready));
                 }
                 Event::NodeGone(n) => {

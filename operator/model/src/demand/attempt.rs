@@ -7,7 +7,7 @@ use lockstep_engine::{
     place_if_it_fits, place_within, preempt,
 };
 
-use crate::demand::reservation::{QueueReservation, Requester, ReservationsAhead};
+use crate::demand::reservation::{QueueReservation, Requester};
 use crate::eviction::rules::Rules;
 use crate::eviction::units::UnitTable;
 
@@ -15,7 +15,8 @@ use crate::eviction::units::UnitTable;
 pub struct PlacementAttempt<'a> {
     pub demand: &'a Demand,
     pub requester: Requester<'a>,
-    pub ahead: &'a ReservationsAhead,
+    /// Reservations of gangs ahead in the queue.
+    pub ahead: &'a [QueueReservation],
     /// Step limit of a placement search for several shapes.
     pub placement_steps: u64,
     /// Factor on the usual steps of a victim search.
@@ -37,7 +38,7 @@ impl<'a> PlacementAttempt<'a> {
     /// Free capacity without the reservations that bind the gang.
     pub fn left_over(&self, free: &Cluster) -> Cluster {
         let mut left = free.clone();
-        for reservation in self.ahead.binding(&self.requester) {
+        for reservation in self.binding() {
             reservation.take(&mut left);
         }
         left
@@ -51,7 +52,8 @@ impl<'a> PlacementAttempt<'a> {
     /// Places the gang in capacity reserved for later, which it releases in time. `None` if that is
     /// no help.
     pub fn as_backfill(&'a self, free: &Cluster) -> Option<BackfillPlacement<'a>> {
-        let (now, later) = self.ahead.binding_now(&self.requester);
+        let ends = self.requester.ends;
+        let (later, now): (Vec<_>, Vec<_>) = self.binding().partition(|r| r.starts_after(ends));
         if later.is_empty() {
             return None;
         }
@@ -70,7 +72,7 @@ impl<'a> PlacementAttempt<'a> {
 
     /// Reservations without which the gang would fit. Empty if it would not fit even then.
     pub fn kept_waiting_by(&'a self, free: &Cluster) -> Vec<&'a QueueReservation> {
-        let binding: Vec<&QueueReservation> = self.ahead.binding(&self.requester).collect();
+        let binding: Vec<&QueueReservation> = self.binding().collect();
         if binding.is_empty() {
             return binding;
         }
@@ -115,6 +117,10 @@ impl<'a> PlacementAttempt<'a> {
             plan,
             reasons,
         })
+    }
+
+    fn binding(&self) -> impl Iterator<Item = &'a QueueReservation> {
+        self.ahead.iter().filter(|r| r.binds(&self.requester))
     }
 
     fn place(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
@@ -215,7 +221,7 @@ mod tests {
 
         fn with_attempt<T>(&self, what: impl FnOnce(&PlacementAttempt<'_>, &Cluster) -> T) -> T {
             let demand = self.request.demand(&self.cluster).unwrap();
-            let ahead = ReservationsAhead::from_iter([self.held.clone()]);
+            let ahead = [self.held.clone()];
             let second = |s: i64| DateTime::from_timestamp(s, 0).unwrap();
             let attempt = PlacementAttempt {
                 demand: &demand,

@@ -95,7 +95,7 @@ impl PlacementRequest {
                 *match node {
                     _ if demand.excluded.contains(ix) => &mut counts.avoided,
                     _ if is_closed(ix) => &mut counts.closed,
-                    node if node.unschedulable => &mut counts.cordoned,
+                    node if node.state.cordoned => &mut counts.cordoned,
                     node if !node.state.is_ready() => &mut counts.not_ready,
                     _ => &mut counts.unmatched,
                 } += 1;
@@ -145,7 +145,7 @@ fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (NodeIx, &Node)> {
 fn is_temporarily_unusable(node: &Node) -> bool {
     let temporary = |key: &str| TEMPORARY_TAINTS.iter().any(|taint| key.starts_with(taint));
     let mut taints = node.taints.iter();
-    !node.state.is_ready() || node.unschedulable || taints.any(|taint| temporary(&taint.key))
+    !node.state.is_ready() || taints.any(|taint| temporary(&taint.key))
 }
 
 /// What a node lacks for one pod of a shape, as a sum of parts per million of the requests, and as
@@ -181,8 +181,7 @@ mod tests {
     use super::*;
     use crate::ClusterModel;
     use crate::demand::request::TemplateMembers;
-    use crate::nodes::node::NodeState;
-    use crate::test_support::{mk_node, mk_pod, mk_resources};
+    use crate::test_support::{cordoned, mk_node, mk_pod, mk_resources, silent};
 
     const RACK: &str = "topology.kubernetes.io/rack";
 
@@ -306,10 +305,7 @@ mod tests {
     #[test]
     fn work_and_the_state_of_nodes_pass() {
         let mut model = model(&[(8, None)]);
-        model.upsert_node(Node {
-            state: NodeState::Silent { since: None },
-            ..mk_node("n1", 8)
-        });
+        model.upsert_node(silent(mk_node("n1", 8)));
         model.upsert_pod(mk_pod("p", "n0", 8));
         let s = model.snapshot();
         let mut waits = request(vec![template("w", 2, &gpus("8"), &[0])]);
@@ -429,14 +425,8 @@ mod tests {
     #[test]
     fn nodes_of_a_waiting_gang_are_counted_by_state_and_scattered_capacity_is_named() {
         let mut model = model(&[(8, None), (8, None), (8, None)]);
-        model.upsert_node(Node {
-            unschedulable: true,
-            ..mk_node("n3", 8)
-        });
-        model.upsert_node(Node {
-            state: NodeState::Silent { since: None },
-            ..mk_node("n4", 8)
-        });
+        model.upsert_node(cordoned(mk_node("n3", 8)));
+        model.upsert_node(silent(mk_node("n4", 8)));
         let waiting = request(vec![template("w", 3, &gpus("8"), &[0, 1, 2])]);
         let nodes = |model: &ClusterModel| {
             let s = model.snapshot();

@@ -27,6 +27,7 @@ pub struct Requester<'a> {
     pub ends: Option<DateTime<Utc>>,
 }
 
+/// Capacity that a waiting gang has reserved: what gangs behind it in the queue read.
 #[derive(Clone, Debug)]
 pub struct QueueReservation {
     /// Number of the gang, chosen by the caller.
@@ -40,10 +41,6 @@ pub struct QueueReservation {
     pub nodes: BTreeMap<NodeIx, Amounts>,
 }
 
-/// Reservations of gangs ahead in the queue.
-#[derive(Clone, Debug, Default)]
-pub struct ReservationsAhead(Vec<QueueReservation>);
-
 impl QueueReservation {
     /// Subtracts the reservation from the free capacity. The result can be negative: released
     /// capacity goes to the reservation first.
@@ -51,6 +48,13 @@ impl QueueReservation {
         for (&node, amounts) in &self.nodes {
             free.add_pod(node, amounts);
         }
+    }
+
+    /// True if the gang must not use the reserved capacity. A holder that may not preempt yields to
+    /// a running gang, which holds more capacity than it lacks.
+    pub(crate) fn binds(&self, requester: &Requester<'_>) -> bool {
+        let yields = requester.replaces && !self.preempts;
+        !yields && !self.can_take_back(requester)
     }
 
     /// True if the holder could evict the gang as soon as it runs.
@@ -76,53 +80,9 @@ impl QueueReservation {
 
     /// True if a gang with this end ends before the reservation starts, and the holder may preempt
     /// to enforce it.
-    fn starts_after(&self, ends: Option<DateTime<Utc>>) -> bool {
+    pub fn starts_after(&self, ends: Option<DateTime<Utc>>) -> bool {
         let end = ends.and_then(|end| end.checked_add_signed(MARGIN));
         let in_time = |start| end.is_some_and(|end| end <= start);
         self.preempts && self.starts_at.is_some_and(in_time)
-    }
-}
-
-impl ReservationsAhead {
-    pub fn push(&mut self, reservation: QueueReservation) {
-        self.0.push(reservation);
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &QueueReservation> {
-        self.0.iter()
-    }
-
-    /// Number of reservations that start only after the end of a gang.
-    pub fn starting_after(&self, ends: Option<DateTime<Utc>>) -> usize {
-        let later = self.0.iter().filter(|r| r.starts_after(ends));
-        later.count()
-    }
-
-    /// Reservations that bind the gang: it must not use their capacity. A holder that may not
-    /// preempt yields to a running gang, which holds more capacity than it lacks.
-    pub(crate) fn binding<'a>(
-        &'a self,
-        requester: &'a Requester<'a>,
-    ) -> impl Iterator<Item = &'a QueueReservation> {
-        let yields = |r: &QueueReservation| requester.replaces && !r.preempts;
-        let all = self.0.iter();
-        all.filter(move |r| !yields(r) && !r.can_take_back(requester))
-    }
-
-    /// Binding reservations: usable before the gang's end, and usable only after it.
-    pub(crate) fn binding_now<'a>(
-        &'a self,
-        requester: &'a Requester<'a>,
-    ) -> (Vec<&'a QueueReservation>, Vec<&'a QueueReservation>) {
-        let (later, now) = self
-            .binding(requester)
-            .partition(|r| r.starts_after(requester.ends));
-        (now, later)
-    }
-}
-
-impl FromIterator<QueueReservation> for ReservationsAhead {
-    fn from_iter<I: IntoIterator<Item = QueueReservation>>(all: I) -> Self {
-        Self(all.into_iter().collect())
     }
 }

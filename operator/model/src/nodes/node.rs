@@ -1,17 +1,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ids::NodeName;
+use lockstep_api::{NodeState, Reach};
 use serde::Deserialize;
 
 use crate::common::unreadable::Unreadable;
+use crate::pods::pod_view::PartialCondition;
 use crate::pods::resources::Resources;
 
 /// Taint of KEP-2268.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Taints of `spec.unschedulable`, and of drains that do not set it: Karpenter, Karpenter before
+/// 1.0, the cluster autoscaler.
+const CORDON_TAINTS: [&str; 4] = [
+    "node.kubernetes.io/unschedulable",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "ToBeDeletedByClusterAutoscaler",
+];
 
 /// A node, trimmed for the scheduler.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,31 +30,11 @@ pub struct Node {
     /// Resources that the kubelet offers to pods.
     pub allocatable: Resources,
     pub labels: BTreeMap<String, String>,
+    /// Including the taint of a cordon.
     pub taints: Vec<Taint>,
     /// Features that its kubelet declares.
     pub features: BTreeSet<String>,
-    pub unschedulable: bool,
     pub state: NodeState,
-}
-
-/// Whether a node reports to the API server. Silence is a loss only after some time, because nodes
-/// are NotReady for seconds when a kubelet restarts or its lease is overdue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeState {
-    Ready,
-    /// NotReady, and its silence counts from `since`. `None` during an outage of its zone, in which
-    /// no node is lost.
-    Silent {
-        since: Option<DateTime<Utc>>,
-    },
-    /// Being deleted, or out of service (KEP-2268).
-    Removed,
-}
-
-impl NodeState {
-    pub fn is_ready(self) -> bool {
-        self == Self::Ready
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -54,12 +44,23 @@ pub struct NodeSpecView {
     pub unschedulable: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
     pub allocatable: BTreeMap<String, Quantity>,
+    pub conditions: Vec<PartialCondition>,
+    pub node_info: NodeVersions,
     /// `status.declaredFeatures` (KEP-5328).
     pub declared_features: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeVersions {
+    /// For example `v1.37.2`.
+    pub kubelet_version: String,
+    /// For example `containerd://2.4.2`.
+    pub container_runtime_version: String,
 }
 
 impl Node {
@@ -71,31 +72,54 @@ impl Node {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             features: BTreeSet::new(),
-            unschedulable: false,
-            state: NodeState::Removed,
+            state: NodeState::GONE,
         }
     }
 
-    /// Reads a node. `state`: by its Ready condition.
+    /// Reads a node. `ready`: its reach by condition Ready.
     pub fn new(
         metadata: &ObjectMeta,
         spec: &NodeSpecView,
         status: &NodeStatusView,
-        state: NodeState,
+        ready: Reach,
     ) -> Result<Self, Unreadable> {
         let out_of_service = spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE);
-        Ok(Self {
+        let mut node = Self {
             name: NodeName::read(metadata.name.as_deref()).ok_or(Unreadable::Missing("name"))?,
             allocatable: Resources::parse(&status.allocatable)?,
             labels: metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.clone(),
             features: status.declared_features.iter().cloned().collect(),
-            unschedulable: spec.unschedulable,
-            state: if metadata.deletion_timestamp.is_some() || out_of_service {
-                NodeState::Removed
-            } else {
-                state
+            state: NodeState {
+                reach: if out_of_service {
+                    Reach::OutOfService
+                } else {
+                    ready
+                },
+                cordoned: false,
+                leaving: metadata.deletion_timestamp.is_some(),
             },
-        })
+        };
+        node.read_cordon(spec.unschedulable);
+        Ok(node)
+    }
+
+    /// Reads from its taints whether the node is cordoned. `unschedulable`: it is, and may have no
+    /// taint yet.
+    pub fn read_cordon(&mut self, unschedulable: bool) {
+        if unschedulable && !self.is_unschedulable() {
+            self.taints.push(Taint {
+                key: CORDON_TAINTS[0].into(),
+                effect: "NoSchedule".into(),
+                ..Taint::default()
+            });
+        }
+        let mut taints = self.taints.iter();
+        self.state.cordoned = taints.any(|t| CORDON_TAINTS.contains(&t.key.as_str()));
+    }
+
+    /// True if the node has the taint of `spec.unschedulable`.
+    pub(crate) fn is_unschedulable(&self) -> bool {
+        self.taints.iter().any(|t| t.key == CORDON_TAINTS[0])
     }
 }

@@ -20,7 +20,6 @@ pub struct NodeClass {
     /// Key, value, effect; sorted, binding effects only.
     taints: Vec<(String, String, String)>,
     features: BTreeSet<String>,
-    unschedulable: bool,
     ready: bool,
 }
 
@@ -46,7 +45,6 @@ impl NodeClass {
             labels,
             taints,
             features: node.features.clone(),
-            unschedulable: node.unschedulable,
             ready: node.state.is_ready(),
         }
     }

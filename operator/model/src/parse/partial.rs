@@ -12,7 +12,6 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::scheduling::v1 as scheduling;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, ObjectMeta, OwnerReference, Time,
 };
@@ -24,9 +23,10 @@ use crate::common::unreadable::{Unreadable, present};
 use crate::nodes::node::{NodeSpecView, NodeStatusView};
 use crate::pods::gang::{preemption_policy, preemption_priority};
 use crate::pods::pdb::Budget;
-use crate::pods::pod_view::{ContainerStatusView, PodConditionView, PodSpecView, PodStatusView};
+use crate::pods::pod_view::{PodSpecView, PodStatusView};
 use crate::pods::priority_class::PriorityClass;
-use crate::{Node, NodeState, Pod};
+use crate::{Node, Pod};
+use lockstep_api::Reach;
 
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Pod)]
@@ -36,103 +36,18 @@ pub struct PartialPod {
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
     pub spec: PodSpecView,
-    pub status: PartialPodStatus,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PartialPodStatus {
-    pub phase: String,
-    pub reason: String,
-    pub message: String,
-    #[serde(rename = "podIP")]
-    pub pod_ip: Option<String>,
-    pub start_time: Option<Time>,
-    pub nominated_node_name: Option<String>,
-    pub conditions: Vec<PartialCondition>,
-    pub container_statuses: Vec<PartialContainer>,
-    pub init_container_statuses: Vec<PartialContainer>,
-    /// Pod-level requests that the node has reserved.
-    pub allocated_resources: BTreeMap<String, Quantity>,
-    /// Pod-level requests of the running pod.
-    pub resources: Option<core::ResourceRequirements>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PartialCondition {
-    #[serde(rename = "type")]
-    pub type_: String,
-    pub status: String,
-    pub reason: Option<String>,
-    pub message: Option<String>,
-    pub last_transition_time: Option<Time>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PartialContainer {
-    pub name: String,
-    pub ready: bool,
-    pub restart_count: i32,
-    /// Container id, prefixed with the runtime's scheme.
-    #[serde(rename = "containerID")]
-    pub container_id: Option<String>,
-    pub state: PartialState,
-    pub last_state: PartialState,
-    /// Requests that the node has reserved.
-    pub allocated_resources: BTreeMap<String, Quantity>,
-    /// Requests of the running container.
-    pub resources: Option<core::ResourceRequirements>,
-}
-
-/// State of a container; at most one field is set.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct PartialState {
-    /// Not running yet, or not again.
-    pub waiting: Option<core::ContainerStateWaiting>,
-    pub running: Option<core::ContainerStateRunning>,
-    pub terminated: Option<core::ContainerStateTerminated>,
+    pub status: PodStatusView,
 }
 
 impl PartialPod {
     pub fn scheduling(&self) -> Result<Pod, Unreadable> {
-        let status = PodStatusView {
-            phase: Some(self.status.phase.clone()).filter(|p| !p.is_empty()),
-            start_time: self.status.start_time.clone(),
-            nominated_node_name: self.status.nominated_node_name.clone(),
-            conditions: self.status.conditions.iter().map(condition).collect(),
-            container_statuses: containers(&self.status.container_statuses),
-            init_container_statuses: containers(&self.status.init_container_statuses),
-            allocated_resources: self.status.allocated_resources.clone(),
-            resources: self.status.resources.clone(),
-        };
-        Pod::new(&self.metadata, &self.spec, &status)
+        Pod::new(&self.metadata, &self.spec, &self.status)
     }
 
     /// True if condition Ready is True and the pod is not being deleted.
     pub fn ready(&self) -> bool {
-        let holds = |c: &PartialCondition| c.type_ == "Ready" && c.status == "True";
-        self.metadata.deletion_timestamp.is_none() && self.status.conditions.iter().any(holds)
-    }
-}
-
-fn containers(partial: &[PartialContainer]) -> Vec<ContainerStatusView> {
-    let each = partial.iter().map(|container| ContainerStatusView {
-        name: container.name.clone(),
-        allocated_resources: container.allocated_resources.clone(),
-        resources: container.resources.clone(),
-    });
-    each.collect()
-}
-
-fn condition(partial: &PartialCondition) -> PodConditionView {
-    PodConditionView {
-        type_: partial.type_.clone(),
-        status: partial.status.clone(),
-        reason: partial.reason.clone(),
-        message: partial.message.clone(),
+        let ready = self.status.condition("Ready", "True").is_some();
+        self.metadata.deletion_timestamp.is_none() && ready
     }
 }
 
@@ -144,39 +59,16 @@ pub struct PartialNode {
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
     pub spec: NodeSpecView,
-    pub status: PartialNodeStatus,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PartialNodeStatus {
-    pub allocatable: BTreeMap<String, Quantity>,
-    pub conditions: Vec<PartialCondition>,
-    pub node_info: PartialNodeInfo,
-    /// `status.declaredFeatures` (KEP-5328).
-    pub declared_features: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PartialNodeInfo {
-    /// For example `v1.37.2`.
-    pub kubelet_version: String,
-    /// For example `containerd://2.4.2`.
-    pub container_runtime_version: String,
+    pub status: NodeStatusView,
 }
 
 impl PartialNode {
     pub fn scheduling(&self) -> Result<Node, Unreadable> {
-        let status = NodeStatusView {
-            allocatable: self.status.allocatable.clone(),
-            declared_features: self.status.declared_features.clone(),
+        let ready = match self.not_ready_since() {
+            None => Reach::Responding,
+            since => Reach::Silent { since },
         };
-        let state = match self.not_ready_since() {
-            None => NodeState::Ready,
-            since => NodeState::Silent { since },
-        };
-        Node::new(&self.metadata, &self.spec, &status, state)
+        Node::new(&self.metadata, &self.spec, &self.status, ready)
     }
 
     /// Start of condition Ready=True, by the node's clock. `None` if the condition is not True.
@@ -337,6 +229,19 @@ mod tests {
             "2026-11-21T10:00:00+00:00"
         );
         assert!(!node.scheduling().unwrap().state.is_ready());
+    }
+
+    #[test]
+    fn a_node_is_cordoned_by_its_spec_or_by_the_taint_of_an_autoscaler() {
+        let drained = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+        for (spec, cordoned) in [
+            (json!({}), false),
+            (json!({"unschedulable": true}), true),
+            (json!({ "taints": drained }), true),
+        ] {
+            let node: PartialNode = partial(json!({"metadata": {"name": "n"}, "spec": spec}));
+            assert_eq!(node.scheduling().unwrap().state.cordoned, cordoned);
+        }
     }
 
     #[test]

@@ -4,17 +4,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::names::annotations;
 use lockstep_api::scheduling::PreemptionPolicy;
 
-/// Whether a gang may have or get capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GangPhase {
-    /// Ended, or being deleted. Its pods are deleted, and no capacity is kept.
-    Finished,
-    /// Requests no capacity now, for this reason.
-    NotRequesting(&'static str),
-    /// Requests capacity, or has it.
-    Active,
-}
-
 /// Priority of running gangs of this class as victims (`preemptionPriority` in KEP-5710, Future).
 /// An annotation of the `PriorityClass`, because users could make their own workloads immune. An
 /// invalid number counts as absent.

@@ -162,7 +162,7 @@ impl Pod {
         // The node is not to blame: another member of the native group does not fit.
         let message = unscheduled.and_then(|c| c.message.as_deref());
         let waits_for_group = message.is_some_and(concerns_group);
-        let stage = if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        let stage = if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
             Stage::Ended
         } else if spec
             .scheduling_gates
@@ -216,7 +216,7 @@ impl Pod {
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
             disrupted: status.condition(types::DISRUPTION_TARGET, "True").is_some(),
             started: status.start_time.as_ref().or(created).and_then(utc),
-            pending: status.phase.as_deref() == Some("Pending"),
+            pending: status.phase == "Pending",
             last_checkpoint: annotation(metadata, annotations::LAST_CHECKPOINT)
                 .and_then(checkpoint),
             may_end: spec

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, PersistentVolumeClaimVolumeSource, PodAffinityTerm,
-    PodSchedulingGate, PodSpec, ResourceRequirements,
+    Affinity, Container, ContainerPort, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, PersistentVolumeClaimVolumeSource, PodAffinityTerm, PodSchedulingGate,
+    PodSpec, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
@@ -115,13 +116,17 @@ pub struct PortView {
     pub protocol: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
-    pub phase: Option<String>,
+    pub phase: String,
+    pub reason: String,
+    pub message: String,
+    #[serde(rename = "podIP")]
+    pub pod_ip: Option<String>,
     pub start_time: Option<Time>,
     pub nominated_node_name: Option<String>,
-    pub conditions: Vec<PodConditionView>,
+    pub conditions: Vec<PartialCondition>,
     pub container_statuses: Vec<ContainerStatusView>,
     pub init_container_statuses: Vec<ContainerStatusView>,
     /// Pod-level requests that the node has reserved.
@@ -130,15 +135,43 @@ pub struct PodStatusView {
     pub resources: Option<ResourceRequirements>,
 }
 
-/// Fields of a container status.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// A condition of a pod or a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialCondition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub status: String,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub last_transition_time: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatusView {
     pub name: String,
+    pub ready: bool,
+    pub restart_count: i32,
+    /// Container id, prefixed with the runtime's scheme.
+    #[serde(rename = "containerID")]
+    pub container_id: Option<String>,
+    pub state: ContainerStateView,
+    pub last_state: ContainerStateView,
     /// Requests that the node has reserved.
     pub allocated_resources: BTreeMap<String, Quantity>,
     /// Requests of the running container.
     pub resources: Option<ResourceRequirements>,
+}
+
+/// State of a container; at most one field is set.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerStateView {
+    /// Not running yet, or not again.
+    pub waiting: Option<ContainerStateWaiting>,
+    pub running: Option<ContainerStateRunning>,
+    pub terminated: Option<ContainerStateTerminated>,
 }
 
 impl PodStatusView {
@@ -157,20 +190,10 @@ impl PodStatusView {
         pending.is_some_and(|c| c.reason.as_deref() == Some("Infeasible"))
     }
 
-    pub(crate) fn condition(&self, type_: &str, status: &str) -> Option<&PodConditionView> {
+    pub(crate) fn condition(&self, type_: &str, status: &str) -> Option<&PartialCondition> {
         let mut all = self.conditions.iter();
         all.find(|c| c.type_ == type_ && c.status == status)
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct PodConditionView {
-    #[serde(rename = "type")]
-    pub type_: String,
-    pub status: String,
-    pub reason: Option<String>,
-    pub message: Option<String>,
 }
 
 impl From<&Container> for ContainerResources {

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PreemptionPolicy;
+use lockstep_api::{NodeState, Reach};
 use lockstep_engine::NodeSet;
 
 use super::SnapshotFile;
@@ -17,7 +18,7 @@ use super::{
     SnapshotError, TemplateRecord,
 };
 use crate::cluster::ClusterModel;
-use crate::nodes::node::{Node, NodeState};
+use crate::nodes::node::Node;
 use crate::pods::foreign::{PodUnit, UnitMode};
 use crate::pods::pdb::Budget;
 use crate::pods::pod::{Pod, Stage};
@@ -91,12 +92,11 @@ impl NodeRecord {
             labels,
             taints,
             features,
-            unschedulable,
             state,
         } = node;
-        let (silent_since, outage) = match *state {
-            NodeState::Silent { since } => (since, since.is_none()),
-            NodeState::Ready | NodeState::Removed => (None, false),
+        let (silent_since, outage) = match state.reach {
+            Reach::Silent { since } if !state.leaving => (since, since.is_none()),
+            _ => (None, false),
         };
         Self {
             name: name.as_str().to_owned(),
@@ -104,7 +104,7 @@ impl NodeRecord {
             labels: labels.clone(),
             taints: taints.clone(),
             features: features.clone(),
-            unschedulable: *unschedulable,
+            unschedulable: node.is_unschedulable(),
             ready: state.is_ready(),
             silent_since,
             outage,
@@ -112,19 +112,23 @@ impl NodeRecord {
     }
 
     pub fn to_node(&self) -> Option<Node> {
-        Some(Node {
+        let mut node = Node {
             name: NodeName::read(Some(&self.name))?,
             allocatable: resources(&self.allocatable),
             labels: self.labels.clone(),
             taints: self.taints.clone(),
             features: self.features.clone(),
-            unschedulable: self.unschedulable,
-            state: match self.silent_since {
-                _ if self.ready => NodeState::Ready,
-                None if !self.outage => NodeState::Removed,
-                since => NodeState::Silent { since },
+            state: NodeState {
+                reach: match self.silent_since {
+                    _ if self.ready => Reach::Responding,
+                    None if !self.outage => Reach::Gone,
+                    since => Reach::Silent { since },
+                },
+                ..NodeState::default()
             },
-        })
+        };
+        node.read_cordon(self.unschedulable);
+        Some(node)
     }
 }
 

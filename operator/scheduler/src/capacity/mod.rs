@@ -12,9 +12,10 @@ use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::{Amounts, Cluster, NodeIx};
+use lockstep_model::QueueReservation;
 use lockstep_model::eviction::occupancy::{Nomination, ignore_lesser, nominations};
 
-use self::reservations::StandingReservations;
+use self::reservations::Position;
 use crate::context::Context;
 use crate::gang::state::GangState;
 
@@ -26,8 +27,8 @@ pub(crate) struct Capacity {
     pub reserved: BTreeSet<NodeIx>,
     /// UIDs of victims of preemptions in progress. Their capacity counts as terminating.
     pub evicting: BTreeSet<String>,
-    /// Reservations of the last cycle for waiting gangs.
-    pub standing: StandingReservations,
+    /// Reservations of the last cycle for waiting gangs, with positions in the queue.
+    pub standing: Vec<(Position, QueueReservation)>,
     /// Capacity that kube-scheduler keeps for pods. Read on first use.
     nominations: OnceCell<Arc<[Nomination]>>,
 }
@@ -39,7 +40,7 @@ impl Capacity {
             free: context.cluster.free_capacity().clone(),
             reserved: BTreeSet::new(),
             evicting: BTreeSet::new(),
-            standing: StandingReservations::default(),
+            standing: Vec::new(),
             nominations: OnceCell::new(),
         }
     }

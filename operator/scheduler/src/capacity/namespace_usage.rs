@@ -8,11 +8,12 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
 use lockstep_model::quota::{QuotaAmounts, QuotaExcess};
-use lockstep_model::{GangPhase, Quota, QuotaCharge, Shares, Snapshot, Weights};
+use lockstep_model::{Quota, QuotaCharge, Shares, Snapshot, Weights};
 
 use crate::gang::member_pods::MemberPods;
 use crate::gang::state::GangState;
 use crate::input::SchedulingInput;
+use crate::input::hold::GangPhase;
 
 #[derive(Debug)]
 pub(crate) struct NamespaceUsage<'i> {
@@ -35,7 +36,7 @@ impl<'i> NamespaceUsage<'i> {
             promised: BTreeMap::new(),
         };
         for gang in gangs {
-            if gang.phase() != GangPhase::Finished && !gang.input.released() {
+            if gang.phase() != &GangPhase::Finished && !gang.input.released() {
                 usage.admit(gang, None);
             }
         }

@@ -3,12 +3,13 @@ use std::sync::Arc;
 
 use lockstep_engine::{Amounts, NodeSet};
 use lockstep_model::eviction::occupancy::{Disruption, reservations};
-use lockstep_model::{GangPhase, Occupancy, Occupant, PlacedGang, RequestedAmounts};
+use lockstep_model::{Occupancy, Occupant, PlacedGang, RequestedAmounts};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::input::TemplateInput;
+use crate::input::hold::GangPhase;
 use crate::memory::Memory;
 
 pub(crate) fn occupancy<'a>(
@@ -58,7 +59,7 @@ pub(crate) fn victim_priority(context: &Context<'_>, gang: &GangState) -> i32 {
 
 fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a> {
     let input = &gang.input;
-    let finished = gang.phase() == GangPhase::Finished;
+    let finished = gang.phase() == &GangPhase::Finished;
     // The manager has not recorded the start of its deadline yet.
     let placement = input.group.status.placement.as_ref();
     let placed_at = placement.map_or(context.now, |p| p.decided_at);
@@ -110,7 +111,7 @@ fn nodes_of_one_template(
 /// its placement.
 pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
     let bound = gang.fully_bound().is_some();
-    if bound || gang.phase() == GangPhase::Finished || gang.input.released() {
+    if bound || gang.phase() == &GangPhase::Finished || gang.input.released() {
         return Vec::new();
     }
     match (&gang.reserved, &gang.assigned) {
@@ -135,7 +136,7 @@ pub(crate) fn requested_amounts(
     capacity: &Capacity,
     gangs: &[GangState],
 ) -> RequestedAmounts {
-    let unfinished = gangs.iter().filter(|g| g.phase() != GangPhase::Finished);
+    let unfinished = gangs.iter().filter(|g| g.phase() != &GangPhase::Finished);
     let namespaces = unfinished
         .clone()
         .map(|g| Arc::clone(&g.input.key.namespace));

@@ -6,47 +6,40 @@ use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::Reservation;
 use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Amounts, NodeIx};
+use lockstep_model::QueueReservation;
 use lockstep_model::pods::resources::extended_resources;
-use lockstep_model::{GangPhase, QueueReservation, ReservationsAhead};
 
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::refusal::why_no_preemption;
 
 pub(crate) type Position = QueuePosition<Option<DateTime<Utc>>, String>;
 
-/// Reservations of the last cycle. They bind gangs that are placed before the queue is served.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StandingReservations(Vec<(Position, QueueReservation)>);
-
-impl StandingReservations {
-    pub fn read(context: &Context<'_>, gangs: &[GangState]) -> Self {
-        let waiting = gangs.iter().enumerate().filter(|(_, gang)| {
-            gang.phase() == GangPhase::Active && gang.status.preemption.is_none()
-        });
-        let all = waiting.filter_map(|(at, gang)| {
-            let reservation = gang.status.reservation.as_ref()?;
-            let nodes = amounts(context, gang, reservation);
-            let held = held(context, gang, at, reservation.starts_at, nodes);
-            Some((position(gang), held))
-        });
-        Self(all.collect())
-    }
-
-    pub fn ahead_of(&self, gang: &GangState) -> ReservationsAhead {
-        let own = position(gang);
-        let ahead = self.0.iter().filter(|(position, _)| *position < own);
-        ahead.map(|(_, held)| held.clone()).collect()
-    }
+/// Reservations of the last cycle, with positions in the queue. They bind gangs that are placed
+/// before the queue is served.
+pub(crate) fn standing(
+    context: &Context<'_>,
+    gangs: &[GangState],
+) -> Vec<(Position, QueueReservation)> {
+    let waiting = gangs
+        .iter()
+        .enumerate()
+        .filter(|(_, gang)| gang.phase() == &GangPhase::Active && gang.status.preemption.is_none());
+    let all = waiting.filter_map(|(at, gang)| {
+        let reservation = gang.status.reservation.as_ref()?;
+        Some((position(gang), held(context, gang, at, reservation)))
+    });
+    all.collect()
 }
 
 pub(crate) fn held(
     context: &Context<'_>,
     gang: &GangState,
     at: usize,
-    starts_at: Option<DateTime<Utc>>,
-    mut nodes: BTreeMap<NodeIx, Amounts>,
+    reservation: &Reservation,
 ) -> QueueReservation {
+    let mut nodes = amounts(context, gang, reservation);
     // Anti-affinity separates only members of one gang.
     for dim in context.cluster.dims().apart_dims() {
         for amounts in nodes.values_mut() {
@@ -58,7 +51,7 @@ pub(crate) fn held(
         priority: gang.priority(),
         preempts: may_preempt(context, gang),
         requested: requested_resources(gang),
-        starts_at,
+        starts_at: reservation.starts_at,
         nodes,
     }
 }

@@ -3,9 +3,8 @@
 //! The intent is in the status of the preemptor's pod group. Everything else is derived from the
 //! cluster. An intent with an invalid victim is void; victims that are gone need no action. Before
 //! each eviction, the preemptor's pods exist, fit without the victims, and do not fit with them. So
-//! a new leader resumes any intent, and a forged intent evicts no pod.
-//!
-//! [`Cycle::next_step`] only reads; [`Cycle::apply_step`] writes the step.
+//! a new leader resumes any intent, and a forged intent evicts no pod. [`Cycle::next_step`] only
+//! reads; [`Cycle::apply_step`] writes the step.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::{GangPhase, Pod};
+use lockstep_model::Pod;
 
 use super::budgets::{BudgetVerdict, guarded_pods};
 use super::intend::lost_work;
@@ -32,6 +31,7 @@ use crate::capacity::reservations::position;
 use crate::context::Context;
 use crate::gang::pending::NoPreemption;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::input::intent_id::{intent_id, is_own};
 use crate::messages;
 use crate::pace::{LimitReached, pods_of};
@@ -104,9 +104,9 @@ impl Cycle<'_> {
             let Some(intent) = &gang.status.preemption else {
                 continue;
             };
-            if gang.phase() == GangPhase::Finished || gang.input.released() {
+            if gang.phase() == &GangPhase::Finished || gang.input.released() {
                 gang.status_mut().preemption = None;
-            } else if gang.phase() != GangPhase::Active || !genuine(gang, intent) {
+            } else if gang.phase() != &GangPhase::Active || !genuine(gang, intent) {
                 self.withdraw(at);
             }
         }

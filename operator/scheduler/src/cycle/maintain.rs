@@ -7,12 +7,13 @@ use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_model::{GangPhase, Pod};
+use lockstep_model::Pod;
 
 use super::state::Cycle;
 use super::unusable::find_unusable_nodes;
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::{GangPhase, Hold};
 use crate::messages;
 use crate::refusal::note_refusals;
 
@@ -23,11 +24,11 @@ impl Cycle<'_> {
         let mut refused = HashSet::new();
         memory.note_bindings(&self.gangs, context.now);
         for gang in &mut self.gangs {
-            if gang.phase() != GangPhase::Finished {
+            if gang.phase() != &GangPhase::Finished {
                 gang.unusable = find_unusable_nodes(context, memory, gang);
             }
             note_refusals(context, memory, gang, &mut refused);
-            if gang.phase() == GangPhase::Finished {
+            if gang.phase() == &GangPhase::Finished {
                 continue;
             }
             if gang.assigned.is_none() {
@@ -94,9 +95,8 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
     gang.assigned = None;
     gang.status_mut().preemption = None;
     // A gang that waits for a group in `dependsOn` keeps its queue time too.
-    let waits = GangPhase::NotRequesting(reasons::WAITING_FOR_DEPENDENCY);
     if !preempted {
-        if gang.phase() != waits {
+        if gang.phase() != &GangPhase::Held(Hold::Dependency) {
             gang.status_mut().queued_at = None;
         }
         return;
@@ -140,7 +140,7 @@ fn adopt_running_pods(gang: &mut GangState) {
 /// Records the nodes that kube-scheduler has chosen, once all members of a gang are bound. Pods that
 /// have ended count: they may have run before this process saw them.
 fn adopt_bound_gang(gang: &mut GangState) {
-    if gang.phase() != GangPhase::Active {
+    if gang.phase() != &GangPhase::Active {
         return;
     }
     let pods = gang

@@ -24,7 +24,7 @@ use chrono::{DateTime, Utc};
 
 use self::state::Cycle;
 use crate::capacity::occupancy::{requested_amounts, reserved};
-use crate::capacity::reservations::StandingReservations;
+use crate::capacity::reservations::standing;
 use crate::context::{Context, Wake};
 use crate::input::SchedulingInput;
 use crate::memory::cached_cycle::CachedCycle;
@@ -65,7 +65,7 @@ impl Cycle<'_> {
         self.maintain_placements();
         overlap::give_up_overlaps(&self.context, &mut self.gangs);
         self.reserve_assigned();
-        self.capacity.standing = StandingReservations::read(&self.context, &self.gangs);
+        self.capacity.standing = standing(&self.context, &self.gangs);
         self.drop_void_intents();
         self.pursue_intents();
         let places = self.serve_queue();

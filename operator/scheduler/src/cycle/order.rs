@@ -1,9 +1,9 @@
 use lockstep_engine::queue::QueuePosition;
-use lockstep_model::GangPhase;
 
 use crate::capacity::namespace_usage::NamespaceUsage;
 use crate::capacity::reservations::Position;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::memory::equivalence_class::Request;
 
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ fn sort(queue: &mut [Queueing]) {
 pub(super) fn request_of(gang: &GangState) -> Option<Request> {
     let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
     let has_all = gang.fully_bound().is_some();
-    if gang.phase() != GangPhase::Active || busy || has_all {
+    if gang.phase() != &GangPhase::Active || busy || has_all {
         return None;
     }
     let placed = gang.unfinished_assigned().count();

@@ -7,7 +7,7 @@ use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{Backfill, Preemption, Reservation};
 
 use super::state::Cycle;
-use crate::capacity::reservations::{amounts, held};
+use crate::capacity::reservations::held;
 use crate::gang::decision::{Decision, PreemptionDecision};
 use crate::gang::pending::{NoPreemption, Pending};
 use crate::memory::equivalence_class::EquivalenceClass;
@@ -216,8 +216,7 @@ impl Cycle<'_> {
 
     fn reserve(&mut self, at: usize, reservation: Reservation) {
         let (context, gang) = (&self.context, &mut self.gangs[at]);
-        let nodes = amounts(context, gang, &reservation);
-        let held = held(context, gang, at, reservation.starts_at, nodes);
+        let held = held(context, gang, at, &reservation);
         let mut hasher = DefaultHasher::new();
         let rules = (
             held.priority,

@@ -9,12 +9,12 @@ use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::Amounts;
-use lockstep_model::GangPhase;
 
 use super::maintain::give_up;
 use crate::capacity::reservations::position;
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 
 /// Unassigns unbound members that do not fit next to bound members. Gangs ahead in the queue keep
 /// their nodes. Runs after placements are maintained.
@@ -58,7 +58,7 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
 
 /// True if the workload permits the gang to have capacity.
 fn holds(gang: &GangState) -> bool {
-    gang.phase() != GangPhase::Finished && !gang.input.released()
+    gang.phase() != &GangPhase::Finished && !gang.input.released()
 }
 
 /// True if members can wait for nodes, without victims.

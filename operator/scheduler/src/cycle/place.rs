@@ -9,11 +9,12 @@ use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx, NodeSet};
 use lockstep_model::cluster::neighbours::{closed_nodes, nodes_of_matching};
 use lockstep_model::{
-    Budget, PlacementAttempt, PlacementRequest, Requester, ReservationsAhead, Resources,
+    Budget, PlacementAttempt, PlacementRequest, QueueReservation, Requester, Resources,
     TemplateMembers,
 };
 
 use crate::capacity::Capacity;
+use crate::capacity::reservations::position;
 use crate::context::Context;
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
@@ -197,7 +198,7 @@ pub(super) fn attempt<'d>(
     input: &'d GangInput,
     request: &'d PlacementRequest,
     demand: &'d Demand,
-    ahead: &'d ReservationsAhead,
+    ahead: &'d [QueueReservation],
 ) -> PlacementAttempt<'d> {
     let rules = &context.settings.rules;
     PlacementAttempt {
@@ -251,7 +252,12 @@ pub(super) fn place_in_free(
         return false;
     };
     let free = capacity_for(context, capacity, gang);
-    let ahead = capacity.standing.ahead_of(gang);
+    let own = position(gang);
+    let standing = capacity.standing.iter();
+    let ahead: Vec<QueueReservation> = standing
+        .filter(|(position, _)| *position < own)
+        .map(|(_, held)| held.clone())
+        .collect();
     let attempt = attempt(context, &gang.input, &request, &demand, &ahead);
     match attempt.in_free_capacity(&free) {
         Ok(placement) => {

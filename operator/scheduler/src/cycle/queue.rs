@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Reservation;
-use lockstep_model::GangPhase;
 
 use super::order::{Queueing, order, reorder, request_of};
 use super::outcome::Outcome;
@@ -13,9 +12,9 @@ use super::state::Cycle;
 use crate::capacity::namespace_usage::{NamespaceUsage, has_pod};
 use crate::capacity::occupancy::requested_amounts;
 use crate::context::Context;
-use crate::gang::hold::Hold;
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
+use crate::input::hold::{GangPhase, Hold};
 use crate::memory::equivalence_class::Request;
 use crate::memory::inadmissible::InadmissibleGangs;
 use crate::plan::QueuePlace;
@@ -124,7 +123,7 @@ fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
 /// Records when a gang first requested capacity since it last held some.
 fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     for gang in gangs {
-        let requests = gang.phase() == GangPhase::Active && gang.assigned.is_none();
+        let requests = gang.phase() == &GangPhase::Active && gang.assigned.is_none();
         if requests && gang.status.queued_at.is_none() {
             gang.status_mut().queued_at = Some(context.now);
         }

@@ -45,7 +45,7 @@ impl Turn<'_> {
             return None;
         }
         let mut free = capacity_for(context, &self.cycle.capacity, gang);
-        for ahead in queue.ahead.iter() {
+        for ahead in &queue.ahead {
             ahead.take(&mut free);
         }
         let previous = queue

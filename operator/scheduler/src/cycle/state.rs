@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lockstep_api::scheduling::Reservation;
 use lockstep_model::eviction::occupancy::Leaving;
-use lockstep_model::{PassingWork, ReservationsAhead};
+use lockstep_model::{PassingWork, QueueReservation};
 
 use super::limits::EvictionLimits;
 use crate::capacity::Capacity;
@@ -86,7 +86,7 @@ pub(super) struct QueueState {
     /// Reservations of the last cycle, by index of the gang.
     pub previous: BTreeMap<usize, Reservation>,
     /// Reservations of waiting gangs in queue order. They bind gangs further back.
-    pub ahead: ReservationsAhead,
+    pub ahead: Vec<QueueReservation>,
     /// Hash of `ahead`, equal for equal reservations of any cycle.
     pub ahead_hash: u64,
     /// Number of gangs evaluated one by one, without a shared verdict.

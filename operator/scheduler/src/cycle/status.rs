@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::scheduling::placed_in_part;
-use lockstep_model::{GangPhase, unmet_preferences};
+use lockstep_model::unmet_preferences;
 
 use super::place::closed_node_count;
 use super::state::Cycle;
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::gang::state::{GangState, without_words};
+use crate::input::hold::GangPhase;
 use crate::memory::Memory;
 use crate::messages;
 use crate::plan::{StatusWrite, Step, Vacated};
@@ -33,7 +34,7 @@ impl Cycle<'_> {
 }
 
 fn compose(context: &Context<'_>, memory: &Memory, capacity: &Capacity, gang: &mut GangState) {
-    if gang.phase() == GangPhase::Finished {
+    if gang.phase() == &GangPhase::Finished {
         return;
     }
     gang.assigned = gang.assigned.take().filter(|a| !a.is_empty());
@@ -158,13 +159,12 @@ fn scheduled(
             Some((false, reason, text))
         }
         // No report before the first attempt.
-        (None, GangPhase::NotRequesting(reason)) => {
+        (None, GangPhase::Held(hold)) => {
             find(
                 &gang.status.conditions,
                 types::POD_GROUP_INITIALLY_SCHEDULED,
             )?;
-            let again = gang.input.workload.backs_off_until;
-            Some((false, reason, messages::not_requesting(reason, again)))
+            Some((false, hold.reason(), messages::held(hold)))
         }
         (None, GangPhase::Finished) => None,
     }

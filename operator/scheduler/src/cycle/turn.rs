@@ -11,9 +11,9 @@ use super::outcome::{NoCapacity, Outcome, Waiting};
 use super::place::{attempt, capacity_for, is_evictable, placement_request};
 use super::state::Cycle;
 use crate::context::Context;
-use crate::gang::hold::Hold;
 use crate::gang::pending::{GangName, Pending};
 use crate::gang::state::{GangState, new_placement};
+use crate::input::hold::Hold;
 use crate::memory::equivalence_class::{EquivalenceClass, Request};
 use crate::refusal::{backs_off, may_retry_excluded_nodes};
 use crate::size;
@@ -64,7 +64,7 @@ impl<'c> Turn<'c> {
             preemption_priority: gang.input.preemption_priority,
             evictable: is_evictable(context, &gang.input),
             ahead: ahead.iter().count(),
-            later: ahead.starting_after(ends),
+            later: ahead.iter().filter(|r| r.starts_after(ends)).count(),
             only: None,
         };
         // Keys that are not in use are equal to the engine.

@@ -4,10 +4,10 @@
 //! Each of these can pass within seconds. So a placement, an intent or a reservation stays on such a
 //! node until the node is lost, after `nodeLostSeconds`. Only new decisions avoid the node.
 
+use lockstep_api::Reach;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::NodeIx;
-use lockstep_model::NodeState;
 
 use crate::context::Context;
 use crate::gang::state::GangState;
@@ -87,13 +87,14 @@ impl Node<'_> {
             memory.unusable_since.remove(&key);
             return DecidedNode::Usable;
         }
-        let since = match node.state {
-            NodeState::Removed => return DecidedNode::Lost,
-            NodeState::Silent { since: None } => return DecidedNode::Unusable,
-            NodeState::Silent { since: Some(since) } => since,
+        let since = match node.state.reach {
+            _ if node.state.leaving => return DecidedNode::Lost,
+            Reach::OutOfService | Reach::Gone => return DecidedNode::Lost,
+            Reach::Silent { since: None } => return DecidedNode::Unusable,
+            Reach::Silent { since: Some(since) } => since,
             // A member that needs another pod anyway leaves a node that is being drained.
-            NodeState::Ready if self.replaced && !admits => return DecidedNode::Lost,
-            NodeState::Ready => *memory.unusable_since.entry(key).or_insert(context.now),
+            Reach::Responding if self.replaced && !admits => return DecidedNode::Lost,
+            Reach::Responding => *memory.unusable_since.entry(key).or_insert(context.now),
         };
         let lost = input.workload.node_lost.to_std().unwrap_or_default();
         if context.due(since, lost) {

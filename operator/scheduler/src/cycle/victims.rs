@@ -10,11 +10,12 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::cluster::pod_list::Tags;
 use lockstep_model::pods::resources::extended_resources;
-use lockstep_model::{GangPhase, ListedPod, Pod, VictimFilter, VictimScope};
+use lockstep_model::{ListedPod, Pod, VictimFilter, VictimScope};
 
 use crate::capacity::occupancy::{holds, spared, victim_priority};
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 
 pub(super) struct VictimState {
     pub victim: Victim,
@@ -176,7 +177,7 @@ impl<'s> Pursuit<'s, '_> {
             return Some(released);
         }
         let evicted = gang.disrupted();
-        let requested = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
+        let requested = gang.input.released() || gang.phase() == &GangPhase::Finished || evicted;
         let mut pods = held.iter().map(|h| h.pod.as_ref());
         let progress = if pods.all(|pod| pod.is_some_and(|p| p.terminating.is_some())) {
             Progress::Terminating

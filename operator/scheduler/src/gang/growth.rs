@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
-use lockstep_model::GangPhase;
 
 use crate::context::Context;
 use crate::gang::state::GangState;
+use crate::input::hold::GangPhase;
 use crate::input::members::DomainInput;
 
 impl GangState {
@@ -22,7 +22,7 @@ impl GangState {
         let input = Arc::clone(&self.input);
         let (gang, ledger) = (&*input.gang, &input.workload.members);
         // Without nodes, all members request one; with all nodes, no member does.
-        let partly = !gang.basic && self.phase() == GangPhase::Active;
+        let partly = !gang.basic && self.phase() == &GangPhase::Active;
         let assigned = self.assigned.clone().filter(|a| a.len() < gang.size());
         let Some(assigned) = assigned.filter(|_| partly) else {
             return;

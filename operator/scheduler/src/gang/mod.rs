@@ -2,7 +2,6 @@
 
 pub mod decision;
 mod growth;
-pub mod hold;
 pub(crate) mod member_pods;
 pub mod pending;
 pub(crate) mod state;

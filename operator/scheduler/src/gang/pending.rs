@@ -9,8 +9,8 @@ use lockstep_model::UnsuitableNodes;
 use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
-use crate::gang::hold::Hold;
 use crate::input::GangInput;
+use crate::input::hold::Hold;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;
 

@@ -10,13 +10,14 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{GangPhase, Occupant, Pod};
+use lockstep_model::{Occupant, Pod};
 
 use crate::context::Context;
 use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};
 use crate::gang::pending::Pending;
 use crate::gang::unusable::UnusableNodes;
+use crate::input::hold::GangPhase;
 use crate::input::members::Replacement;
 use crate::input::{GangEnd, GangInput, TemplateInput};
 use crate::pace::LimitReached;
@@ -90,7 +91,7 @@ impl GangState {
             .kube_scheduler_places()
     }
 
-    pub fn phase(&self) -> GangPhase {
+    pub fn phase(&self) -> &GangPhase {
         self.input.phase()
     }
 

@@ -3,6 +3,7 @@
 //! The index keeps one [`GangInput`] per pod group and wakes the scheduler when it changes. A cycle
 //! reads no other input, so it misses no relevant change.
 
+pub mod hold;
 pub(crate) mod intent_id;
 pub mod members;
 pub mod snapshot;
@@ -23,12 +24,13 @@ use lockstep_model::cluster::neighbours::LabelSelector;
 use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::pods::slots::is_slot;
 use lockstep_model::{
-    Budget, Constraints, GangPhase, Node, Quota, QuotaCharge, Resources, Snapshot, VolumeCheck,
-    VolumeNeeds, Weights,
+    Budget, Constraints, Node, Quota, QuotaCharge, Resources, Snapshot, VolumeCheck, VolumeNeeds,
+    Weights,
 };
 
 use self::members::MembersInput;
 pub use self::sources::PodSource;
+use crate::input::hold::GangPhase;
 
 #[derive(Clone, Debug)]
 pub struct SchedulingInput {
@@ -89,8 +91,6 @@ pub struct WorkloadInput {
     pub avoid: Vec<AvoidedNode>,
     /// Consecutive placements that ended before all members ran.
     pub placement_tries: i32,
-    /// End of the back-off.
-    pub backs_off_until: Option<DateTime<Utc>>,
     /// Latest end of the gang: the workload's deadline plus the pods' grace period. `None`:
     /// unknown.
     pub ends: Option<GangEnd>,
@@ -176,7 +176,6 @@ impl WorkloadInput {
             node_lost,
             avoid,
             placement_tries,
-            backs_off_until,
             ends,
             members,
         } = self;
@@ -190,7 +189,6 @@ impl WorkloadInput {
             && *node_lost == other.node_lost
             && *avoid == other.avoid
             && *placement_tries == other.placement_tries
-            && *backs_off_until == other.backs_off_until
             && *ends == other.ends
             && *members == other.members
     }
@@ -273,11 +271,11 @@ impl GangInput {
                 || self.workload.alike(&other.workload))
     }
 
-    pub fn phase(&self) -> GangPhase {
+    pub fn phase(&self) -> &GangPhase {
         if self.group.deleting {
-            GangPhase::Finished
+            &GangPhase::Finished
         } else {
-            self.workload.phase
+            &self.workload.phase
         }
     }
 

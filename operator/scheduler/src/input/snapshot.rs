@@ -19,8 +19,9 @@ use lockstep_model::snapshot::{
     DomainLedgerRecord, DomainRecord, GangRecord, NodeRecord, PhaseRecord, PlacementRecord,
     PreemptionRecord, RefusalRecord, ReplacementRecord, TemplateRecord,
 };
-use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeCheck, VolumeNeeds};
+use lockstep_model::{Node, SnapshotFile, VolumeCheck, VolumeNeeds};
 
+use crate::input::hold::{GangPhase, Hold};
 use crate::input::intent_id::{intent_id, is_own};
 use crate::input::members::{DomainInput, MembersInput, Replacement};
 use crate::input::{
@@ -69,7 +70,7 @@ pub fn record(
         phase: match gang.phase() {
             GangPhase::Active if held(status) => PhaseRecord::Held,
             GangPhase::Active => PhaseRecord::Active,
-            GangPhase::NotRequesting(_) => PhaseRecord::Held,
+            GangPhase::Held(_) => PhaseRecord::Held,
             GangPhase::Finished => PhaseRecord::Finished,
         },
         priority: group.priority,
@@ -254,7 +255,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             generation: record.spec.workload_generation,
             phase: match record.phase {
                 PhaseRecord::Active => GangPhase::Active,
-                PhaseRecord::Held => GangPhase::NotRequesting(reasons::SUSPENDED),
+                PhaseRecord::Held => GangPhase::Held(Hold::Suspended),
                 PhaseRecord::Finished => GangPhase::Finished,
             },
             checkpoint: record.last_checkpoint,
@@ -265,7 +266,6 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             node_lost: TimeDelta::try_seconds(record.node_lost_seconds).unwrap_or(TimeDelta::MAX),
             avoid: record.avoid.clone(),
             placement_tries: record.placement_tries,
-            backs_off_until: None,
             ends: record.ends.map(GangEnd::At).or_else(|| {
                 let lasts = TimeDelta::try_seconds(record.lasts?);
                 lasts.map(GangEnd::After)

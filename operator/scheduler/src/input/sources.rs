@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use lockstep_api::condition::{is_true, reasons, types};
+use lockstep_api::condition::{is_true, types};
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::ids::{GangKey, Uid};
 use lockstep_api::key::Key;
@@ -13,11 +13,10 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::cluster::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
 use lockstep_model::pods::pod::{DEFAULT_GRACE, checkpoint, foreign_gate};
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{
-    AdmittedPods, GangPhase, QuotaCharge, Storage, Template, VolumeCheck, VolumeNeeds,
-};
+use lockstep_model::{AdmittedPods, QuotaCharge, Storage, Template, VolumeCheck, VolumeNeeds};
 
 use super::{GangEnd, GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
+use crate::input::hold::{GangPhase, Hold};
 use crate::input::members::MembersInput;
 
 /// Message for pods without a dry run.
@@ -91,7 +90,6 @@ impl GangInput {
             node_lost: TimeDelta::seconds(workload.spec.failure_policy.node_lost_seconds),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
-            backs_off_until: ledger.and_then(|l| Some(l.backoff.as_ref()?.until)),
             ends: ends(workload),
             members: MembersInput::read(&gang, &workload.spec, status),
         };
@@ -273,12 +271,15 @@ fn phase(workload: &TrainingWorkload, gang: &Gang) -> GangPhase {
         return GangPhase::Finished;
     }
     if workload.spec.suspend {
-        return GangPhase::NotRequesting(reasons::SUSPENDED);
+        return GangPhase::Held(Hold::Suspended);
     }
-    match status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key)) {
-        Some(ledger) if ledger.backoff.is_some() => GangPhase::NotRequesting(reasons::BACKING_OFF),
-        Some(ledger) if ledger.started => GangPhase::Active,
-        _ => GangPhase::NotRequesting(reasons::WAITING_FOR_DEPENDENCY),
+    let ledger = status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key));
+    match ledger.map(|ledger| (&ledger.backoff, ledger.started)) {
+        Some((Some(backoff), _)) => GangPhase::Held(Hold::BackingOff {
+            until: backoff.until,
+        }),
+        Some((None, true)) => GangPhase::Active,
+        _ => GangPhase::Held(Hold::Dependency),
     }
 }
 

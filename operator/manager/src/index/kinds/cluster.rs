@@ -3,6 +3,7 @@ use std::sync::Arc;
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
+use lockstep_lifecycle::zones::reach;
 use lockstep_model::parse::partial::{
     PartialBudget, PartialNode, PartialPod, PartialPriorityClass,
 };
@@ -125,10 +126,11 @@ impl Watched for Nodes {
     const KIND: WatchedKind = WatchedKind::Node;
 
     fn read(received: PartialNode) -> Result<NodeObject, String> {
+        let node = received.scheduling().map_err(|error| error.to_string())?;
         Ok(NodeObject {
             name: node_name(&received)?,
-            node: received.scheduling().map_err(|error| error.to_string())?,
-            info: node_info(&received),
+            info: node_info(&received, &node),
+            node,
         })
     }
 
@@ -145,8 +147,9 @@ impl Watched for Nodes {
             info,
         } = object;
         let before = state.nodes.get(&name).map(AsRef::as_ref);
-        let info = info.received(before, state.received_at);
-        node.state = state.node_state(node.state, &info);
+        let mut info = info.received(before, state.received_at);
+        info.state.reach = reach(&info, state.zones.get(&info.zone));
+        node.state = info.state;
         touched.scheduler |= state.model.upsert_node(node);
         if state.nodes.get(&name).is_none_or(|old| **old != info) {
             state.touch_node(&name, touched);

@@ -1,7 +1,8 @@
 use super::*;
 use crate::ClusterModel;
-use crate::nodes::node::{Node, NodeState};
+use crate::nodes::node::Node;
 use crate::test_support::mk_resources;
+use lockstep_api::NodeState;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use proptest::prelude::*;
@@ -32,7 +33,7 @@ fn model(offers: Numbers, pods: impl IntoIterator<Item = Pod>) -> ClusterModel {
     let mut model = ClusterModel::default();
     model.upsert_node(Node {
         allocatable: resources(offers),
-        state: NodeState::Ready,
+        state: NodeState::default(),
         ..Node::bare("n".parse().unwrap())
     });
     for pod in pods {

@@ -1,9 +1,10 @@
 //! Parts of the small cluster.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::NodeState;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_model::{Node, NodeState, Resources};
+use lockstep_model::{Node, Resources};
 
 /// Node label of the zone.
 pub const ZONE: &str = "zone";
@@ -56,7 +57,7 @@ pub fn node(ix: usize, gpus: usize, cpus: usize) -> Node {
             ("gpu.example/a", &gpus.to_string()),
         ]),
         labels: [(ZONE.to_owned(), zone.to_owned())].into(),
-        state: NodeState::Ready,
+        state: NodeState::default(),
         ..Node::bare(node_name(ix))
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use lockstep_api::Reach;
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, Uid};
@@ -17,9 +18,10 @@ use lockstep_api::scheduling::{Placement, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::{
-    Budget, ClusterModel, Constraints, GangPhase, NodeState, Pod, Quota, QuotaCharge, Resources,
-    VolumeCheck, VolumeNeeds, Weights,
+    Budget, ClusterModel, Constraints, Pod, Quota, QuotaCharge, Resources, VolumeCheck,
+    VolumeNeeds, Weights,
 };
+use lockstep_scheduler::hold::{GangPhase, Hold};
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -188,11 +190,11 @@ impl World {
         let mut node = node(ix, gpus, cpus);
         match self.dice.roll(6) {
             0 => {
-                node.state = NodeState::Silent {
+                node.state.reach = Reach::Silent {
                     since: Some(self.now),
                 }
             }
-            1 => node.unschedulable = true,
+            1 => node.read_cordon(true),
             2 => drop(node.labels.insert(ZONE.to_owned(), "c".to_owned())),
             3 => {
                 self.model.remove_node(node.name.as_str());
@@ -260,7 +262,6 @@ impl World {
                 node_lost: TimeDelta::seconds(60),
                 avoid: Vec::new(),
                 placement_tries: 0,
-                backs_off_until: None,
                 ends: self.dice.one(&[
                     None,
                     None,
@@ -356,7 +357,7 @@ impl World {
             match dice.roll(7) {
                 0 => gang.group.priority = dice.one(&[10, 50, 90]),
                 1 => gang.preemption_priority = dice.one(&[None, Some(60)]),
-                2 => workload.phase = GangPhase::NotRequesting(reasons::SUSPENDED),
+                2 => workload.phase = GangPhase::Held(Hold::Suspended),
                 3 => workload.phase = GangPhase::Active,
                 4 => {
                     workload.avoid = vec![AvoidedNode {

@@ -13,7 +13,7 @@ use lockstep_api::node_agent::capabilities;
 use lockstep_api::scheduling::{NodePlacement, Placement, PreemptionPolicy};
 use lockstep_api::tier::Tier;
 use lockstep_api::workload::TrainingWorkloadStatus;
-use lockstep_api::{NodeAgentStatus, PodGroup, TrainingWorkload};
+use lockstep_api::{NodeAgentStatus, NodeState, PodGroup, Reach, TrainingWorkload};
 use lockstep_kubelet::traces::Seen;
 use lockstep_lifecycle::gangs::GangView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
@@ -331,7 +331,6 @@ impl Gang {
             service: None,
             order: None,
             nodes: BTreeMap::new(),
-            zones: Arc::default(),
             agents: BTreeMap::new(),
             agent_pods: BTreeMap::new(),
             all_agents_supervise: false,
@@ -361,6 +360,10 @@ impl Gang {
         let node = |since| {
             Arc::new(NodeInfo {
                 not_ready_since: since,
+                state: NodeState {
+                    reach: since.map_or(Reach::Responding, |_| Reach::Silent { since }),
+                    ..NodeState::default()
+                },
                 declared_features: vec![RESTART_ALL_FEATURE.into()],
                 kubelet_version: "v1.37.2".into(),
                 ..NodeInfo::default()

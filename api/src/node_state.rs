@@ -1,0 +1,47 @@
+//! The state of a node, in parts that do not depend on each other.
+
+use chrono::{DateTime, Utc};
+
+/// What the scheduler and the workloads on a node read of its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// Whether it reports to the API server.
+    pub reach: Reach,
+    /// Marked against new pods. A drain marks all its nodes before the first eviction.
+    pub cordoned: bool,
+    /// Being deleted. It takes no new pods, and its pods may still run.
+    pub leaving: bool,
+}
+
+/// Whether a node reports to the API server. Silence is a loss only after some time, because nodes
+/// are NotReady for seconds when a kubelet restarts or its lease is overdue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Ready: its reports are current.
+    #[default]
+    Responding,
+    /// NotReady.
+    Silent {
+        /// From when its silence counts. `None` during an outage of its zone, in which no node is
+        /// lost.
+        since: Option<DateTime<Utc>>,
+    },
+    /// Tainted `node.kubernetes.io/out-of-service` (KEP-2268).
+    OutOfService,
+    /// Deleted.
+    Gone,
+}
+
+impl NodeState {
+    /// State of a node that does not exist.
+    pub const GONE: Self = Self {
+        reach: Reach::Gone,
+        cordoned: false,
+        leaving: false,
+    };
+
+    /// True if pods can start on the node, unless its taints prevent it.
+    pub fn is_ready(self) -> bool {
+        self.reach == Reach::Responding && !self.leaving
+    }
+}
