@@ -10,12 +10,9 @@ use lockstep_scheduler::{Memory, SchedulerSettings, SchedulingInput, SchedulingP
 
 use super::act::StepSender;
 use super::input::scheduling_input;
-use super::metrics::SchedulerMetrics;
-use crate::api::clients::Clients;
 use crate::clock::Clock;
 use crate::config::live::LiveSettings;
 use crate::deadline::rest_after;
-use crate::events::Events;
 use crate::index::{Index, Key};
 use crate::lease::Tenure;
 
@@ -57,13 +54,10 @@ impl CycleSummary {
 impl Scheduler {
     pub fn new(
         index: Arc<Index>,
-        clients: &Clients,
         clock: Arc<dyn Clock>,
         live: LiveSettings,
-        events: Events,
-        metrics: SchedulerMetrics,
+        actor: StepSender,
     ) -> Self {
-        let actor = StepSender::new(clients, events, metrics);
         Self {
             index,
             clock,
