@@ -12,7 +12,7 @@ use crate::eviction::cost::VictimCost;
 use crate::eviction::foreign_units::ForeignUnits;
 use crate::eviction::occupancy::{ByRequests, Disruption, Occupancy, PlacedGang};
 use crate::eviction::rules::after;
-use crate::eviction::units::{GangUnit, PodUnit, UnitTable, UnitsBuilder};
+use crate::eviction::units::{GangUnit, SinglePod, UnitTable, UnitsBuilder};
 use crate::eviction::victims::VictimFilter;
 use crate::pods::pod::Pod;
 use crate::pods::resources::Resources;
@@ -128,7 +128,7 @@ impl<'a> Occupancy<'a> {
             if filter.refused.contains(pod.uid.as_str()) {
                 builder.guarded(builder.node_of(pod));
             } else if together || !self.shielded(pod.started, builder) {
-                builder.add_pod(PodUnit {
+                builder.add_pod(SinglePod {
                     pod,
                     priority: counts,
                     cost: self.cost(gang, pod),
@@ -160,7 +160,7 @@ impl<'a> Occupancy<'a> {
                 builder.guarded([listed.node]);
             } else if !self.shielded(pod.started, builder) {
                 let cascade = together.cascade(pod, builder);
-                builder.add_pod(PodUnit {
+                builder.add_pod(SinglePod {
                     pod,
                     priority: self.victim_priority(listed),
                     cost: costs.cost_of_pod(pod, self.now),

@@ -53,7 +53,7 @@ pub struct GangUnit {
 
 /// A pod that is evicted alone.
 #[derive(Clone, Debug)]
-pub struct PodUnit<'a> {
+pub struct SinglePod<'a> {
     pub pod: &'a Arc<Pod>,
     /// Of its gang, if any.
     pub priority: i32,
@@ -167,8 +167,8 @@ impl<'a> UnitsBuilder<'a> {
         );
     }
 
-    pub fn add_pod(&mut self, single: PodUnit<'_>) {
-        let PodUnit {
+    pub fn add_pod(&mut self, single: SinglePod<'_>) {
+        let SinglePod {
             pod,
             priority,
             cost,
@@ -341,7 +341,7 @@ mod tests {
             eligible: None,
         };
         builder.add_gang(&unit);
-        let single = PodUnit {
+        let single = SinglePod {
             pod: &pods[0],
             priority: 3,
             cost: VictimCost::default(),
