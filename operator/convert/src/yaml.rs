@@ -1,4 +1,7 @@
 //! YAML in and out. Notes become comments above the lines that they are about.
+//!
+//! The writer is our own, because `serde_saphyr::Commented` writes a comment between a key and its
+//! value, or between `- ` and an item, and cannot stand for a key.
 
 use std::fmt::Write as _;
 
