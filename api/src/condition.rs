@@ -59,24 +59,8 @@ impl From<bool> for ConditionStatus {
 
 /// Sets a condition. Replaces a condition of the same type, and keeps its transition time unless
 /// the status changes.
-pub fn upsert(
-    conditions: &mut Vec<Condition>,
-    type_: &str,
-    status: impl Into<ConditionStatus>,
-    reason: &str,
-    message: impl Into<String>,
-    generation: i64,
-    now: DateTime<Utc>,
-) {
-    let mut new = Condition {
-        type_: type_.to_owned(),
-        status: status.into(),
-        reason: reason.to_owned(),
-        message: message.into(),
-        last_transition_time: now,
-        observed_generation: generation,
-    };
-    match conditions.iter_mut().find(|c| c.type_ == type_) {
+pub fn upsert(conditions: &mut Vec<Condition>, mut new: Condition) {
+    match conditions.iter_mut().find(|c| c.type_ == new.type_) {
         Some(old) => {
             if old.status == new.status {
                 new.last_transition_time = old.last_transition_time;
@@ -276,42 +260,19 @@ mod tests {
 
     #[test]
     fn the_transition_time_moves_only_when_the_status_flips() {
+        let ready = |status: bool, generation, time| Condition {
+            type_: types::READY.to_owned(),
+            status: status.into(),
+            reason: reasons::MEMBERS_NOT_READY.to_owned(),
+            message: format!("of generation {generation}"),
+            last_transition_time: at(time),
+            observed_generation: generation,
+        };
         let mut c = Vec::new();
-        upsert(
-            &mut c,
-            types::READY,
-            false,
-            reasons::STARTING,
-            "0/2",
-            1,
-            at(10),
-        );
-        upsert(
-            &mut c,
-            types::READY,
-            false,
-            reasons::MEMBERS_NOT_READY,
-            "1/2",
-            2,
-            at(20),
-        );
-        assert_eq!(
-            (
-                c[0].last_transition_time,
-                c[0].observed_generation,
-                c[0].message.as_str()
-            ),
-            (at(10), 2, "1/2")
-        );
-        upsert(
-            &mut c,
-            types::READY,
-            true,
-            reasons::ALL_MEMBERS_READY,
-            "2/2",
-            2,
-            at(30),
-        );
+        upsert(&mut c, ready(false, 1, 10));
+        upsert(&mut c, ready(false, 2, 20));
+        assert_eq!(c, [ready(false, 2, 10)]);
+        upsert(&mut c, ready(true, 2, 30));
         assert_eq!((c.len(), c[0].last_transition_time), (1, at(30)));
     }
 }

@@ -65,7 +65,7 @@ fn files(root: &Path) -> Result<Vec<File>> {
     ));
     out.push((
         PathBuf::from("docs/reference/convert.md"),
-        lockstep_cli::convert::reference::page(),
+        lockstep_convert::reference::page(),
     ));
     out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);

@@ -32,7 +32,6 @@ pub mod args;
 pub mod change;
 pub mod cluster;
 pub mod commands;
-pub mod convert;
 pub mod doctor;
 pub mod doctor_facts;
 pub mod explain;

@@ -106,7 +106,11 @@ impl LogArgs {
         let lines = layer().with_writer(writer).with_ansi(colours);
         let lines = match self.log_format {
             LogFormat::Text => lines.boxed(),
-            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true);
+                // Spans are not nested, so the current one is the whole list.
+                lines.with_span_list(false).boxed()
+            }
         };
         let log = Registry::default().with(filter).with(lines);
         (Dispatch::new(log), LogHandle(handle))

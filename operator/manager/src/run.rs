@@ -29,6 +29,7 @@ use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
 use crate::queue::{InHand, Queue, QueueMetrics};
 use crate::resync::resync;
+use crate::scheduler::act::StepSender;
 use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
 use crate::server_version;
@@ -291,11 +292,9 @@ impl Wiring {
         }));
         let scheduler = Scheduler::new(
             self.index.clone(),
-            &self.clients,
             self.clock.clone(),
             live,
-            events,
-            self.metrics.scheduler.clone(),
+            StepSender::new(&self.clients, events, self.metrics.scheduler.clone()),
         );
         async move {
             tokio::join!(controller.run(tenure.clone()), scheduler.run(tenure, stop));

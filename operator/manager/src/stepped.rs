@@ -33,6 +33,7 @@ use crate::policy_check::PolicyMetric;
 use crate::process;
 use crate::queue::{InHand, Queue, RetryBackoff};
 use crate::run::Metrics;
+use crate::scheduler::act::StepSender;
 use crate::scheduler::input::scheduling_input;
 use crate::scheduler::task::Scheduler;
 use crate::workload::{Controller, Limits, Parts};
@@ -100,11 +101,9 @@ impl SteppedManager {
         });
         let scheduler = Scheduler::new(
             index.clone(),
-            &unguarded(scheduler),
             clock.clone(),
             LiveSettings::unchanging(scheduler_settings),
-            events,
-            metrics.scheduler,
+            StepSender::new(&unguarded(scheduler), events, metrics.scheduler),
         );
         Self {
             index,

@@ -51,7 +51,10 @@ pub(super) fn step(
         record = Some(ended);
     }
     match pod.newest_running() {
-        Some(c) => record = release(pod, record, c, attempt, order, now),
+        Some(c) => {
+            let by_number = attempt_of(pod, c, attempt, order);
+            record = release(record, c, by_number, attempt, now);
+        }
         None => {
             if let Some(r) = &mut record {
                 r.cleared_for = Some(attempt).filter(|a| *a > r.attempt);
@@ -157,16 +160,15 @@ fn attempt_of(
     if newer { attempt } else { attempt - 1 }
 }
 
-/// Releases a newly running container for its attempt.
+/// Releases a newly running container for its attempt. `by_number`: its attempt by the restart
+/// count.
 fn release(
-    pod: &NodePod,
     record: Option<Record>,
     container: &ObservedContainer,
+    by_number: i64,
     attempt: i64,
-    order: Option<&DomainOrder>,
     now: DateTime<Utc>,
 ) -> Option<Record> {
-    let by_number = attempt_of(pod, container, attempt, order);
     let for_attempt = match &record {
         Some(r) if r.exited_at.is_none() => return record,
         // The container waits for the order that handles the exit of its predecessor.

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Service};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::condition::{Condition, ConditionStatus, find, reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::scheduling::{NodePlacement, Placement};
@@ -413,8 +413,15 @@ impl Solo {
         self.edit_group(gang, |group| {
             let status = group.status.get_or_insert_default();
             status.placement = Some(placement);
-            let (type_, reason) = (types::POD_GROUP_INITIALLY_SCHEDULED, reasons::SCHEDULED);
-            upsert(&mut status.conditions, type_, true, reason, "", 1, now);
+            let scheduled = Condition {
+                type_: types::POD_GROUP_INITIALLY_SCHEDULED.to_owned(),
+                status: ConditionStatus::True,
+                reason: reasons::SCHEDULED.to_owned(),
+                message: String::new(),
+                last_transition_time: now,
+                observed_generation: 1,
+            };
+            upsert(&mut status.conditions, scheduled);
         });
     }
 
@@ -439,16 +446,15 @@ impl Solo {
         let now = self.cluster.now();
         self.edit_group(gang, |group| {
             let conditions = &mut group.status.get_or_insert_default().conditions;
-            let (type_, reason) = (types::DISRUPTION_TARGET, reasons::PREEMPTION_BY_SCHEDULER);
-            upsert(
-                conditions,
-                type_,
-                true,
-                reason,
-                "preempted by ns/boss",
-                1,
-                now,
-            );
+            let preempted = Condition {
+                type_: types::DISRUPTION_TARGET.to_owned(),
+                status: ConditionStatus::True,
+                reason: reasons::PREEMPTION_BY_SCHEDULER.to_owned(),
+                message: "preempted by ns/boss".to_owned(),
+                last_transition_time: now,
+                observed_generation: 1,
+            };
+            upsert(conditions, preempted);
         });
         self.pass();
     }

@@ -54,10 +54,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lockstep-run",
         &["lockstep-version", "lockstep-supervisor-protocol"],
     ),
+    ("lockstep-convert", &["lockstep-api", "lockstep-lifecycle"]),
     (
         "lockstep-cli",
         &[
             "lockstep-api",
+            "lockstep-convert",
             "lockstep-engine",
             "lockstep-lifecycle",
             "lockstep-model",
@@ -77,6 +79,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lockstep-model", &["kube-client", "tokio"]),
     ("lockstep-scheduler", &["kube-client", "tokio"]),
     ("lockstep-lifecycle", &["kube-client", "tokio"]),
+    ("lockstep-convert", &["kube-client", "tokio"]),
     ("lockstep-node", &["kube-client", "tokio"]),
     ("lockstep-supervisor-protocol", &["serde", "tokio"]),
     ("lockstep-run", &["clap", "serde", "tokio"]),

@@ -1,12 +1,12 @@
 //! The command `convert`.
 
 use anyhow::{Context, Result, bail};
+use lockstep_convert::{Document, convert as convert_documents, missing_runtimes, yaml};
 use serde_json::Value;
 
 use super::show;
 use crate::args::{Connection, ConvertArgs, ConvertFormat};
 use crate::cluster::ClusterReader;
-use crate::convert::{Document, convert as convert_documents, missing_runtimes, yaml};
 use crate::file;
 use crate::outcome::Outcome;
 

@@ -11,7 +11,6 @@ use lockstep_model::{Rules, SnapshotFile};
 use super::show::{WallClock, left_out, show};
 use crate::args::{Connection, SnapshotArgs, WhatifArgs};
 use crate::cluster::ClusterReader;
-use crate::convert::check;
 use crate::file::Manifest;
 use crate::outcome::Outcome;
 use crate::published::published;
@@ -77,7 +76,7 @@ async fn evaluate(
     let snapshot = if let Some(path) = &args.snapshot {
         args.rules.change(&mut rules);
         namespace.get_or_insert(chosen.unwrap_or(DEFAULT_NAMESPACE.to_owned()));
-        check(written).with_context(named)?;
+        lockstep_convert::check(written).with_context(named)?;
         note!("{NOT_VALIDATED}");
         file::read_snapshot(path)?
     } else {

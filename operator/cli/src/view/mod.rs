@@ -98,21 +98,8 @@ fn starts_color(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
-    use proptest::prelude::*;
-    use serde_json::Value;
 
     use super::*;
-    use crate::convert::yaml::tests::values;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-        #[test]
-        fn any_answer_in_yaml_reads_back_equal(value in values()) {
-            let written = serde_saphyr::to_string(&value).unwrap();
-            let read: Value = serde_saphyr::from_str(&written).unwrap();
-            prop_assert_eq!(read, value, "{}", written);
-        }
-    }
 
     #[test]
     fn control_characters_other_than_colors_become_spaces() {

@@ -5,8 +5,6 @@
 
 mod agreement;
 mod completing;
-mod converted;
-mod converting;
 mod doctoring;
 mod explaining;
 mod members;
@@ -15,6 +13,7 @@ mod pictures;
 mod problems;
 mod program;
 mod queueing;
+mod runtimes;
 mod screens;
 mod server;
 mod snapshots;

@@ -9,7 +9,7 @@ use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::{Verdict, WhatIfReport, what_if};
 use lockstep_engine::{Demand, VictimOrder, preempt};
-use lockstep_model::eviction::units::UnitsBuilder;
+use lockstep_model::eviction::units::{SinglePod, UnitsBuilder};
 use lockstep_model::{ClusterModel, CostModel, GangUnit, Occupant, PriorityClass, Rules};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -373,7 +373,13 @@ fn live(
         .flat_map(|n| snapshot.pods_on(n))
         .filter(|p| p.owner.is_none())
     {
-        builder.add_pod(pod, pod.priority, costs.cost_of_pod(pod, now()), None, None);
+        builder.add_pod(SinglePod {
+            pod,
+            priority: pod.priority,
+            cost: costs.cost_of_pod(pod, now()),
+            cascade: None,
+            eligible: None,
+        });
         uids.push(pod.uid.to_string());
     }
     let request = snapshot

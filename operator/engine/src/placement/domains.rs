@@ -310,14 +310,10 @@ fn closer(first: Option<Infeasible>, new: Infeasible) -> Infeasible {
 fn nowhere(instance: &PlacementInstance<'_>, free: &[i64]) -> Infeasible {
     let needed = instance.demand.needed();
     let shape = needed.iter().position(|&n| n > 0).unwrap_or(0);
-    match instance.demand.shapes.get(shape) {
-        Some(spec) => Infeasible::InsufficientCapacity(instance.shortfall(
-            free,
-            shape,
-            spec,
-            &[],
-            needed[shape],
-        )),
+    match needed.get(shape) {
+        Some(&missing) => {
+            Infeasible::InsufficientCapacity(instance.shortfall(free, shape, &[], missing))
+        }
         None => Infeasible::BadDemand("the gang has no pods"),
     }
 }

@@ -157,10 +157,10 @@ impl<'a> PlacementInstance<'a> {
         &self,
         free: &[i64],
         shape_ix: usize,
-        shape: &Shape,
         nodes: &[NodeIx],
         missing: u32,
     ) -> Shortfall {
+        let shape = &self.demand.shapes[shape_ix];
         let requested: SmallVec<[DimIx; 6]> = (0..shape.request.len())
             .filter(|&dim| shape.request[dim] > 0)
             .collect();

@@ -30,7 +30,7 @@ pub(crate) struct MinCount<'d> {
 }
 
 /// Pods of each shape beyond the least.
-type Division = Vec<u32>;
+pub(crate) type Division = Vec<u32>;
 
 /// Highest priority of a candidate, and price of the victims.
 type Cost = (Option<i32>, Price);
@@ -101,7 +101,8 @@ impl<'d> MinCount<'d> {
         self.divided(&self.in_order(&self.optional, Some(&placed)))
     }
 
-    fn placed_beyond_least(&self, placement: &GangPlacement) -> Division {
+    /// The pods of each shape that a placement has beyond those that every division needs.
+    pub fn placed_beyond_least(&self, placement: &GangPlacement) -> Division {
         let each = self.demand.shapes.iter().zip(&self.least).enumerate();
         each.map(|(ix, (shape, least))| {
             let members = shape.running_count() + placement.count_of(ix);
@@ -111,19 +112,17 @@ impl<'d> MinCount<'d> {
     }
 
     /// Demands with divisions that probably need the fewest evictions, and whether these are all.
-    /// `free`: a placement in free capacity of the pods that every division needs, with as many
-    /// optional pods as fit.
-    pub fn alternatives(&self, free: Option<&GangPlacement>) -> (Vec<Demand>, bool) {
+    /// `placed`: the optional pods that fit into free capacity beside those that every division
+    /// needs.
+    pub fn alternatives(&self, placed: &Division) -> (Vec<Demand>, bool) {
         let mut divisions: BTreeSet<Division> = BTreeSet::new();
         let complete = self.all(0, &mut vec![0; self.least.len()], self.more, &mut divisions);
         if !complete {
-            let nothing = GangPlacement::default();
-            let placed = self.placed_beyond_least(free.unwrap_or(&nothing));
             divisions = (0..self.optional.len().min(ALTERNATIVES))
                 .map(|at| {
                     let mut order = self.optional.clone();
                     order.rotate_left(at);
-                    self.in_order(&order, Some(&placed))
+                    self.in_order(&order, Some(placed))
                 })
                 .collect();
         }
@@ -131,15 +130,14 @@ impl<'d> MinCount<'d> {
         (demands.collect(), complete)
     }
 
-    /// The demand with the division that grows from the pods that `free` places by the shape whose
+    /// The demand with the division that grows from the `placed` pods by the shape whose
     /// next pods cost the least. `cost`: of a demand with fewer needed pods; `None` if it does not
     /// fit. A price is computed again only if it is the least, or if its shape has grown.
     pub fn cheapest(
         &self,
-        free: Option<&GangPlacement>,
+        placed: &Division,
         mut cost: impl FnMut(&Demand) -> Option<Cost>,
     ) -> Option<Demand> {
-        let placed = self.placed_beyond_least(free.unwrap_or(&GangPlacement::default()));
         let each = placed.iter().enumerate();
         let mut division: Division = each.map(|(shape, &n)| n.min(self.room(shape))).collect();
         let mut missing = self.more.checked_sub(division.iter().sum())?;

@@ -61,8 +61,7 @@ fn too_few_slots(
     shape: ShapeIx,
     missing: u32,
 ) -> Infeasible {
-    let spec = &instance.demand.shapes[shape];
-    Infeasible::InsufficientCapacity(instance.shortfall(free, shape, spec, nodes, missing))
+    Infeasible::InsufficientCapacity(instance.shortfall(free, shape, nodes, missing))
 }
 
 /// False if the only needed shape has too few slots.

@@ -283,18 +283,17 @@ impl<'p> Replicas<'p> {
 
     /// Shortage in the domain with the most slots for the replica.
     fn shortest(&self, free: &[i64], shape: ShapeIx, replica: Replica, missing: u32) -> Infeasible {
-        let spec = &self.instance.demand.shapes[shape];
         let slots = |&d: &DomainIx| slots_in(self.instance, free, &self.domains[d], shape);
         let candidates = (0..self.domains.len()).filter(|&d| replica.domain.is_none_or(|p| p == d));
         let Some(domain) =
             candidates.max_by_key(|d| (slots(d), !self.domains[*d].is_empty(), Reverse(*d)))
         else {
-            let short = self.instance.shortfall(free, shape, spec, &[], missing);
+            let short = self.instance.shortfall(free, shape, &[], missing);
             return Infeasible::InsufficientCapacity(short);
         };
         let lacking = replica.missing - (slots(&domain) as u32).min(replica.missing);
         let nodes = &self.domains[domain];
-        let mut short = self.instance.shortfall(free, shape, spec, nodes, lacking);
+        let mut short = self.instance.shortfall(free, shape, nodes, lacking);
         short.domain = self.level.path(self.instance.cluster, domain);
         Infeasible::InsufficientCapacity(short)
     }

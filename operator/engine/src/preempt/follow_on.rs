@@ -46,14 +46,14 @@ pub(super) fn preempt(
     for round in 0..ROUNDS {
         instance.placement.steps.grant(options.work_budget);
         let mut plan = least_cost::preempt(&instance, options)?;
-        let (caused, complete) = follow(
-            instance.placement.cluster,
-            instance.units,
-            instance.demand,
-            &plan.victims,
-            &plan.placement,
-            options.follow_on_depth,
-        );
+        let (caused, complete) = match options.follow_on_depth {
+            0 => (Vec::new(), true),
+            depth => {
+                let (cluster, units) = (instance.placement.cluster, instance.units);
+                let after = AfterEviction::new(cluster, units, &plan.victims);
+                after.follow(&plan.victims, instance.demand, &plan.placement, depth)
+            }
+        };
         let promised = plan.cost;
         plan.cost = instance.units.eviction_cost(&plan.victims);
         plan.cost.add_follow_on(caused.iter().map(|f| f.lost).sum());
@@ -79,42 +79,6 @@ pub(super) fn preempt(
     best.ok_or(Infeasible::GaveUp { steps: 0 })
 }
 
-/// Units that the victims of a gang evict after it is placed, and whether all victims were placed.
-/// Omits victims that evict no unit.
-pub(super) fn follow(
-    cluster: &Cluster,
-    units: &Units,
-    demand: &Demand,
-    victims: &[UnitIx],
-    placement: &GangPlacement,
-    depth: u8,
-) -> (Vec<FollowOn>, bool) {
-    if depth == 0 {
-        return (Vec::new(), true);
-    }
-    let mut after = AfterEviction::new(cluster, units, victims);
-    after.reserve(&demand.shapes, placement);
-    let mut order = victims.to_vec();
-    order.sort_by_key(|&u| (Reverse(units.units[u].priority), units.units[u].start, u));
-    let mut caused = Vec::new();
-    for victim in order {
-        if after.steps >= MOST_STEPS {
-            return (caused, false);
-        }
-        let mut evicts = after.place_again(victim, depth);
-        if !evicts.is_empty() {
-            evicts.sort_unstable();
-            let lost = units.eviction_cost(&evicts).lost;
-            caused.push(FollowOn {
-                victim,
-                evicts,
-                lost,
-            });
-        }
-    }
-    (caused, true)
-}
-
 /// Work that these victims would evict in turn after a best-fit placement of the gang.
 pub(super) fn cost(
     cluster: &Cluster,
@@ -123,11 +87,14 @@ pub(super) fn cost(
     victims: &[UnitIx],
     depth: u8,
 ) -> u128 {
+    if depth == 0 {
+        return 0;
+    }
     let after = AfterEviction::new(cluster, units, victims);
     let Ok(placement) = place(&after.cluster_now(), demand) else {
         return 0;
     };
-    let (caused, _) = follow(cluster, units, demand, victims, &placement, depth);
+    let (caused, _) = after.follow(victims, demand, &placement, depth);
     caused.iter().map(|f| f.lost).sum()
 }
 
@@ -158,6 +125,38 @@ impl<'a> AfterEviction<'a> {
             after.evict(victim);
         }
         after
+    }
+
+    /// Units that the victims of a gang evict after it is placed, and whether all victims were
+    /// placed. Omits victims that evict no unit.
+    fn follow(
+        mut self,
+        victims: &[UnitIx],
+        demand: &Demand,
+        placement: &GangPlacement,
+        depth: u8,
+    ) -> (Vec<FollowOn>, bool) {
+        self.reserve(&demand.shapes, placement);
+        let units = self.units;
+        let mut order = victims.to_vec();
+        order.sort_by_key(|&u| (Reverse(units.units[u].priority), units.units[u].start, u));
+        let mut caused = Vec::new();
+        for victim in order {
+            if self.steps >= MOST_STEPS {
+                return (caused, false);
+            }
+            let mut evicts = self.place_again(victim, depth);
+            if !evicts.is_empty() {
+                evicts.sort_unstable();
+                let lost = units.eviction_cost(&evicts).lost;
+                caused.push(FollowOn {
+                    victim,
+                    evicts,
+                    lost,
+                });
+            }
+        }
+        (caused, true)
     }
 
     fn cluster_now(&self) -> Cluster {

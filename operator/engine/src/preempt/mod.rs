@@ -118,12 +118,13 @@ fn decide(
         return Ok(PreemptionPlan::without_victims(placement));
     }
     let free = place_if_it_fits(cluster, &min_count.least(), work_budget);
-    let (mut divisions, complete) = min_count.alternatives(free.as_ref());
+    let placed = min_count.placed_beyond_least(&free.unwrap_or_default());
+    let (mut divisions, complete) = min_count.alternatives(&placed);
     if !complete && options.without != Some(Method::Divisions) {
         let part = work_budget / PRICING_PART;
         let all_work = units.units.iter().map(|unit| Price::from(unit.cost)).sum();
         let weights = Weights::excess_first(all_work);
-        divisions.extend(min_count.cheapest(free.as_ref(), |demand| {
+        divisions.extend(min_count.cheapest(&placed, |demand| {
             let plan = decide_divided(demand, part).ok()?;
             let bound = plan.explanation.priority_bound;
             Some((bound, weights.scalar(&plan.cost)))

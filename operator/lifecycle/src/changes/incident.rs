@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::DomainKey;
-use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::member::Member;
 use lockstep_api::workload::{Cause, FailureAction, HistoryEntry, Phases};
 
-use super::Tries;
+use super::{Failed, Tries};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger, Loss, OpenIncident, OpenReplacement};
 
@@ -60,7 +60,13 @@ impl Ledger {
             phases: phases(&incident, recovered_at, past_barrier),
             ..history_entry(domain, incident.attempt, &incident.cause, incident.action)
         };
-        self.close(facts, domain, entry, incident.detected_at, None);
+        let failed = Failed {
+            domain,
+            cause: &incident.cause,
+            detected_at: incident.detected_at,
+            alone: None,
+        };
+        self.close(facts, failed, entry);
         Some(incident)
     }
 
@@ -88,31 +94,23 @@ impl Ledger {
             },
             ..history_entry(domain, attempt, cause, FailureAction::RestartPod)
         };
-        self.close(
-            facts,
+        let failed = Failed {
             domain,
-            entry,
+            cause,
             detected_at,
-            Some(&replacement.members),
-        );
+            alone: Some(&replacement.members),
+        };
+        self.close(facts, failed, entry);
         Some(replacement)
     }
 
-    /// `alone`: members that failed without the rest of their domain.
-    fn close(
-        &mut self,
-        facts: &Facts<'_>,
-        domain: &DomainKey,
-        entry: HistoryEntry,
-        detected_at: DateTime<Utc>,
-        alone: Option<&MemberSet>,
-    ) {
+    fn close(&mut self, facts: &Facts<'_>, failed: Failed<'_>, entry: HistoryEntry) {
         if entry.recovered_at.is_some() {
             self.budget.total += 1;
             self.budget.in_place += i64::from(entry.recreated == 0);
         }
         self.budget.recreated += i64::from(entry.recreated);
-        let loss = self.count_loss(facts, domain, &entry.cause, detected_at, alone);
+        let loss = self.count_loss(facts, failed);
         self.push_history(HistoryEntry {
             lost_accelerator_seconds: loss.work,
             restart_accelerator_seconds: loss.restart,
@@ -135,7 +133,13 @@ impl Ledger {
         if let Some(entry) = self.domains.get_mut(domain).filter(|_| !basic) {
             entry.count_from_start();
         }
-        let loss = self.count_loss(facts, domain, cause, facts.now, None);
+        let failed = Failed {
+            domain,
+            cause,
+            detected_at: facts.now,
+            alone: None,
+        };
+        let loss = self.count_loss(facts, failed);
         let entry = HistoryEntry {
             lost_accelerator_seconds: loss.work,
             restart_accelerator_seconds: loss.restart,

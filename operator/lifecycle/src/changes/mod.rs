@@ -35,6 +35,17 @@ impl Tries {
     }
 }
 
+/// A failure of a domain whose loss is counted.
+#[derive(Clone, Copy)]
+struct Failed<'a> {
+    domain: &'a DomainKey,
+    cause: &'a Cause,
+    /// Time of the failure if the clock of its node is wrong.
+    detected_at: DateTime<Utc>,
+    /// Members that failed without the rest of their domain.
+    alone: Option<&'a MemberSet>,
+}
+
 /// Most nodes that the gangs of a workload avoid. If more nodes fail, the nodes are not the cause,
 /// and their list would exceed the status.
 const MOST_AVOIDED: usize = 500;
@@ -70,32 +81,22 @@ impl Ledger {
     }
 
     /// Loss that no history entry has counted. One failure can cause several entries.
-    /// `detected_at`: time of the failure if the clock of its node is wrong. `alone`: members that
-    /// failed without the rest of their domain.
-    fn count_loss(
-        &mut self,
-        facts: &Facts<'_>,
-        domain: &DomainKey,
-        cause: &Cause,
-        detected_at: DateTime<Utc>,
-        alone: Option<&MemberSet>,
-    ) -> Loss {
-        let loss = self.loss(facts, domain, cause, detected_at, alone);
-        if let Some(entry) = self.domains.get_mut(domain) {
+    fn count_loss(&mut self, facts: &Facts<'_>, failed: Failed<'_>) -> Loss {
+        let loss = self.loss(facts, failed);
+        if let Some(entry) = self.domains.get_mut(failed.domain) {
             entry.lost_until = Some(facts.now);
         }
         loss
     }
 
     /// Work since the last checkpoint or the start, and the duration of the restart so far.
-    fn loss(
-        &self,
-        facts: &Facts<'_>,
-        domain: &DomainKey,
-        cause: &Cause,
-        detected_at: DateTime<Utc>,
-        alone: Option<&MemberSet>,
-    ) -> Loss {
+    fn loss(&self, facts: &Facts<'_>, failed: Failed<'_>) -> Loss {
+        let Failed {
+            domain,
+            cause,
+            detected_at,
+            alone,
+        } = failed;
         let Some(members) = facts.domain(domain).map(|d| &d.members) else {
             return Loss::default();
         };
@@ -111,9 +112,7 @@ impl Ledger {
             .filter(|h| *domain == *h.domain)
             .find_map(|h| h.recovered_at);
         // Queued time is no work, and the node's clock can be wrong.
-        let held_since = self
-            .held_since(facts, domain, cause, alone.is_some())
-            .or(self.started_at);
+        let held_since = self.held_since(facts, failed).or(self.started_at);
         let failed_at = match held_since {
             Some(held) if cause.time < held => detected_at.max(held),
             _ => cause.time,
@@ -149,16 +148,11 @@ impl Ledger {
     /// a preemption count from the end of their victims. A later placement keeps the time, because
     /// the earlier work is lost too. A resize resets it, because added members have done no work.
     /// So does a failure of single members, which may have moved.
-    fn held_since(
-        &self,
-        facts: &Facts<'_>,
-        domain: &DomainKey,
-        cause: &Cause,
-        alone: bool,
-    ) -> Option<DateTime<Utc>> {
-        let gang = facts.gang_of(domain)?;
+    fn held_since(&self, facts: &Facts<'_>, failed: Failed<'_>) -> Option<DateTime<Utc>> {
+        let gang = facts.gang_of(failed.domain)?;
         let placement = facts.any_placement(&gang.key)?;
-        let joined = cause.kind == CauseKind::Resize || alone && placement.decided_at < cause.time;
+        let moved = failed.alone.is_some() && placement.decided_at < failed.cause.time;
+        let joined = failed.cause.kind == CauseKind::Resize || moved;
         Some(match self.gang(&gang.key)?.held_since {
             Some(since) if joined => since.max(placement.decided_at),
             Some(since) => since,

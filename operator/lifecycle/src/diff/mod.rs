@@ -84,7 +84,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
                 continue;
             }
             PlacementState::Released => {
-                vacate(facts, ledger, gang, entry, out);
+                vacate(facts, ledger, gang, out);
                 continue;
             }
         };
@@ -171,14 +171,9 @@ fn delete_unbound(facts: &Facts<'_>, gang: &Gang, released: Option<&str>, out: &
 }
 
 /// A gang that backs off has failed, so its grace periods are shortened.
-fn vacate(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    gang: &Gang,
-    entry: &GangLedger,
-    out: &mut Vec<Action>,
-) {
-    let longest = recreate_grace(facts).filter(|_| entry.backoff.is_some());
+fn vacate(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, out: &mut Vec<Action>) {
+    let entry = ledger.gang(&gang.key);
+    let longest = recreate_grace(facts).filter(|_| entry.is_some_and(|e| e.backoff.is_some()));
     let preemptor = facts.preemptor(&gang.key);
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
         if stays_when_released(ledger, pod) {

@@ -14,7 +14,7 @@ use lockstep_api::membership::Membership;
 use lockstep_api::names::pod_group_name;
 use lockstep_api::native_group::native_pod_group_name;
 
-use super::objects::{Ensured, ensure};
+use super::objects::{Ensured, Wanted, ensure};
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::Ledger;
 use crate::objects::native_group::{NativeGang, native_pod_group, native_workload};
@@ -99,18 +99,25 @@ impl<'f> NativeGroups<'f> {
             let name = workload.metadata.name.clone().unwrap_or_default();
             // For an object of another owner, the rejection of the create names the conflict.
             let present = native.workloads.get(&name).filter(|held| held.owned);
-            let object = Object::NativeWorkload(Box::new(workload));
-            let ensured = ensure(facts, object, present, true, out, wake);
+            let wanted = Wanted {
+                object: Object::NativeWorkload(Box::new(workload)),
+                present,
+                same: true,
+            };
+            let ensured = ensure(facts, wanted, out, wake);
             complete &= ensured == Ensured::Same;
             for desired in &self.gangs {
                 let present = native
                     .pod_groups
                     .get(&desired.name)
                     .filter(|held| held.owned);
-                let same = present.is_some_and(|h| h.content.min_count == desired.min_count);
                 let group = native_pod_group(view, desired, &name);
-                let object = Object::NativePodGroup(Box::new(group));
-                let ensured = ensure(facts, object, present, same, out, wake);
+                let wanted = Wanted {
+                    object: Object::NativePodGroup(Box::new(group)),
+                    present,
+                    same: present.is_some_and(|h| h.content.min_count == desired.min_count),
+                };
+                let ensured = ensure(facts, wanted, out, wake);
                 complete &= ensured == Ensured::Same;
             }
             workload_name = Some(name);

@@ -102,21 +102,34 @@ pub(super) fn ensure_all(
     }
     let surplus = delete_surplus_pod_groups(facts, out);
     let desired = orders::desired(facts, ledger, membership, wake);
-    let same = view.order().is_some_and(|h| h.content == desired);
-    let object = Object::RestartOrder(Box::new(build::restart_order(view, desired)));
-    results.push(ensure(facts, object, view.order(), same, out, wake));
+    let wanted = Wanted {
+        present: view.order(),
+        same: view.order().is_some_and(|h| h.content == desired),
+        object: Object::RestartOrder(Box::new(build::restart_order(view, desired))),
+    };
+    results.push(ensure(facts, wanted, out, wake));
     !surplus && results.iter().all(|r| *r == Ensured::Same)
 }
 
-/// `same`: the present object has the wanted content.
+/// An object that must exist, and what exists under its name.
+pub(super) struct Wanted<'a, T> {
+    pub object: Object,
+    pub present: Option<&'a Held<T>>,
+    /// The present object has the wanted content.
+    pub same: bool,
+}
+
 pub(super) fn ensure<T>(
     facts: &Facts<'_>,
-    object: Object,
-    present: Option<&Held<T>>,
-    same: bool,
+    wanted: Wanted<'_, T>,
     out: &mut Vec<Action>,
     wake: &mut Wake,
 ) -> Ensured {
+    let Wanted {
+        object,
+        present,
+        same,
+    } = wanted;
     match present {
         Some(held) if held.orphaned => {
             out.extend(remove_orphan(&object, held));
@@ -162,9 +175,12 @@ fn remove_orphan<T>(object: &Object, held: &Held<T>) -> Option<Action> {
 fn service(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
     let view = facts.view;
     let present = view.service();
-    let same = present.is_some_and(|h| h.content == build::service_content(view));
-    let object = Object::Service(Box::new(build::service(view)));
-    ensure(facts, object, present, same, out, wake)
+    let wanted = Wanted {
+        object: Object::Service(Box::new(build::service(view))),
+        present,
+        same: present.is_some_and(|h| h.content == build::service_content(view)),
+    };
+    ensure(facts, wanted, out, wake)
 }
 
 fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
@@ -179,24 +195,34 @@ fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensure
             keep_priority(&mut template.gang, &old.gang);
         }
     }
-    let same = present.is_some_and(|h| h.content == desired.spec);
-    let object = Object::Workload(Box::new(desired));
-    ensure(facts, object, present, same, out, wake)
+    let wanted = Wanted {
+        present,
+        same: present.is_some_and(|h| h.content == desired.spec),
+        object: Object::Workload(Box::new(desired)),
+    };
+    ensure(facts, wanted, out, wake)
 }
 
 fn pod_group(facts: &Facts<'_>, gang: &Gang, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
     let mut desired = build::pod_group(facts.view, gang);
     let Some(present) = facts.view.pod_groups().get(&gang.key) else {
-        let object = Object::PodGroup(Box::new(desired));
-        return ensure::<()>(facts, object, None, false, out, wake);
+        let wanted = Wanted::<()> {
+            object: Object::PodGroup(Box::new(desired)),
+            present: None,
+            same: false,
+        };
+        return ensure(facts, wanted, out, wake);
     };
     keep_priority(&mut desired.spec.gang, &present.spec.gang);
-    let same = present.spec == desired.spec;
     let Some(held) = held(present) else {
         return Ensured::Blocked;
     };
-    let object = Object::PodGroup(Box::new(desired));
-    ensure(facts, object, Some(&held), same, out, wake)
+    let wanted = Wanted {
+        present: Some(&held),
+        same: present.spec == desired.spec,
+        object: Object::PodGroup(Box::new(desired)),
+    };
+    ensure(facts, wanted, out, wake)
 }
 
 /// All pod groups of the view are owned, and objects from the API server have a UID and a version.

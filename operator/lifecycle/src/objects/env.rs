@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use lockstep_api::member::Member;
-use lockstep_api::membership::{Membership, Rank, address};
+use lockstep_api::membership::{Membership, address};
 use lockstep_api::names::short_hash;
 
 use crate::observed::Observed;
@@ -15,15 +15,15 @@ const HOST_PORTS: (i32, u32) = (20000, 1000);
 
 /// Environment variables of a member (docs/environment.md). They cannot change in place, so none
 /// depends on the attempt. When all members of a coordinator get new pods, port and rendezvous id
-/// change. So old processes find no peer (docs/decisions/0021).
+/// change. So old processes find no peer (docs/decisions/0021). `None` if the member does not run.
 pub(super) fn variables(
     view: Observed<'_>,
     membership: &Membership<'_>,
     member: &Member,
-    rank: Rank,
     accelerators: i64,
     recreations: i64,
-) -> Vec<EnvVar> {
+) -> Option<Vec<EnvVar>> {
+    let rank = membership.place(member)?;
     let coordinator = membership.coordinator(member);
     let port = port(first_port(view, &coordinator), recreations).to_string();
     let rendezvous_id = match recreations {
@@ -69,7 +69,7 @@ pub(super) fn variables(
         value: Some(value),
         value_from: None,
     });
-    variables.collect()
+    Some(variables.collect())
 }
 
 /// The spec's port. Coordinators on the network of their nodes share the ports of a node, so their

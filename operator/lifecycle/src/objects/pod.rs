@@ -61,7 +61,6 @@ pub(crate) fn pod(
         .groups
         .iter()
         .find(|g| g.name == plan.member.group)?;
-    let rank = membership.place(plan.member)?;
     let template = &group.template.0;
     let training = training_container(template)?;
     let mut spec = template.spec.clone()?;
@@ -85,10 +84,9 @@ pub(crate) fn pod(
         view,
         membership,
         plan.member,
-        rank,
         accelerators,
         plan.recreations,
-    );
+    )?;
     for container in spec
         .containers
         .iter_mut()

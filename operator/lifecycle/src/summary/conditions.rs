@@ -83,16 +83,15 @@ pub(super) fn all(
 }
 
 fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, value: ConditionValue) {
-    let generation = facts.view.generation();
-    upsert(
-        conditions,
-        type_,
-        value.status,
-        &value.reason,
-        value.message,
-        generation,
-        facts.now,
-    );
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: value.status.into(),
+        reason: value.reason,
+        message: value.message,
+        last_transition_time: facts.now,
+        observed_generation: facts.view.generation(),
+    };
+    upsert(conditions, condition);
 }
 
 /// A failed workload does not recover by itself.

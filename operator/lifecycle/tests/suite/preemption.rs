@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
-use lockstep_api::condition::{find, is_true, reasons, types, upsert};
+use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types, upsert};
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{BindingProgress, Preemption};
 use lockstep_api::workload::{CauseKind, Phase};
@@ -346,8 +346,15 @@ fn a_preemption_is_followed_whatever_the_clock_of_the_leader_that_announces_it()
     let slow = w.now() - TimeDelta::hours(1);
     w.edit_group("workload", |group| {
         let conditions = &mut group.status.get_or_insert_default().conditions;
-        let (type_, reason) = (types::DISRUPTION_TARGET, reasons::PREEMPTION_BY_SCHEDULER);
-        upsert(conditions, type_, true, reason, "preempted", 1, slow);
+        let preempted = Condition {
+            type_: types::DISRUPTION_TARGET.to_owned(),
+            status: ConditionStatus::True,
+            reason: reasons::PREEMPTION_BY_SCHEDULER.to_owned(),
+            message: "preempted".to_owned(),
+            last_transition_time: slow,
+            observed_generation: 1,
+        };
+        upsert(conditions, preempted);
     });
     w.pass();
     assert_eq!(w.status().preemptions, 1);

@@ -63,22 +63,22 @@ impl State {
     }
 
     /// Stores how the API server admits a workload's pods. Ignores results for an outdated spec.
+    /// True if that has changed.
     pub(super) fn record_admitted(
         &mut self,
         workload: &Key,
         uid: &str,
         hash: &str,
         pods: &BTreeMap<String, Admission>,
-        touched: &mut Touched,
-    ) {
+    ) -> bool {
         let Some(current) = self.workloads.get(workload) else {
-            return;
+            return false;
         };
         let Some(uid) = Uid::read(current.metadata.uid.as_deref()).filter(|u| *u == *uid) else {
-            return;
+            return false;
         };
         if spec_hash(&current.spec) != hash {
-            return;
+            return false;
         }
         let last = self.admitted.get(&uid).map(|last| &last.pods.groups);
         let of_last = |group: &String| last.and_then(|last| last.get(group));
@@ -87,7 +87,7 @@ impl State {
             .map(|(group, pod)| (group.clone(), pod.clone().or_last(of_last(group))))
             .collect();
         if last == Some(&groups) {
-            return;
+            return false;
         }
         self.revision += 1;
         let pods = AdmittedPods {
@@ -96,7 +96,7 @@ impl State {
         };
         let spec_hash = hash.to_owned();
         self.admitted.insert(uid, AdmittedSpec { spec_hash, pods });
-        self.read_gangs_of(workload, touched);
+        true
     }
 
     pub(super) fn forget_other_spec(&mut self, uid: &Uid, workload: &TrainingWorkload) {

@@ -159,7 +159,9 @@ impl Index {
     ) {
         let mut touched = Touched::default();
         let mut state = self.state.write();
-        state.record_admitted(workload, uid, spec_hash, pods, &mut touched);
+        if state.record_admitted(workload, uid, spec_hash, pods) {
+            state.read_gangs_of(workload, &mut touched);
+        }
         drop(state);
         self.dispatch(touched);
     }

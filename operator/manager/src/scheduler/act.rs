@@ -31,7 +31,7 @@ use crate::index::Key;
 
 const IN_FLIGHT: usize = 16;
 
-pub(super) struct StepSender {
+pub struct StepSender {
     actor: Actor,
     events: Events,
     pub metrics: SchedulerMetrics,
@@ -84,7 +84,7 @@ impl StepSender {
     /// Sends status writes first, in waves: releases of a node before its new placements. If a node
     /// cannot be released, no gang gains it. If a gang's status cannot be written, its victims are
     /// not evicted, because no object would name their preemptor.
-    pub async fn act(
+    pub(super) async fn act(
         &self,
         steps: Vec<Step>,
         memory: &mut Memory,

@@ -6,7 +6,7 @@
 //! | wake up, confirm own writes, decide | [`task`] | in `act` alone |
 //! | send the decided steps | `act` | yes |
 
-mod act;
+pub(crate) mod act;
 pub(crate) mod input;
 pub(crate) mod metrics;
 pub mod task;

@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, error_span};
 
 use lockstep_scheduler::{Memory, SchedulerSettings, SchedulingInput, SchedulingPlan, schedule};
 
 use super::act::StepSender;
 use super::input::scheduling_input;
-use super::metrics::SchedulerMetrics;
-use crate::api::clients::Clients;
 use crate::clock::Clock;
 use crate::config::live::LiveSettings;
 use crate::deadline::rest_after;
-use crate::events::Events;
 use crate::index::{Index, Key};
 use crate::lease::Tenure;
 
@@ -25,6 +23,8 @@ pub struct Scheduler {
     live: LiveSettings,
     actor: StepSender,
     memory: Memory,
+    /// Number of the last cycle since the start of this process.
+    cycles: u64,
     /// Pod groups whose last write has an unknown result.
     unsure: BTreeSet<Key>,
 }
@@ -54,13 +54,10 @@ impl CycleSummary {
 impl Scheduler {
     pub fn new(
         index: Arc<Index>,
-        clients: &Clients,
         clock: Arc<dyn Clock>,
         live: LiveSettings,
-        events: Events,
-        metrics: SchedulerMetrics,
+        actor: StepSender,
     ) -> Self {
-        let actor = StepSender::new(clients, events, metrics);
         Self {
             index,
             clock,
@@ -68,6 +65,7 @@ impl Scheduler {
             live,
             actor,
             memory: Memory::default(),
+            cycles: 0,
             unsure: BTreeSet::new(),
         }
     }
@@ -85,6 +83,13 @@ impl Scheduler {
     }
 
     pub(crate) async fn cycle(&mut self, stop: &CancellationToken) -> CycleSummary {
+        self.cycles += 1;
+        // As an error, because a span below the log level would take its fields from the lines.
+        let span = error_span!("cycle", number = self.cycles);
+        self.numbered_cycle(stop).instrument(span).await
+    }
+
+    async fn numbered_cycle(&mut self, stop: &CancellationToken) -> CycleSummary {
         let unsure = std::mem::take(&mut self.unsure);
         self.unsure = self.actor.resolve_unsure(unsure, &mut self.memory).await;
         if !self.unsure.is_empty() {

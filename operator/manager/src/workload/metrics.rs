@@ -349,16 +349,15 @@ mod tests {
     fn a_condition_that_flips_counts_once_with_how_long_the_old_status_lasted() {
         let with = |status: bool, reason: &str, seconds: i64, old: &TrainingWorkloadStatus| {
             let mut new = old.clone();
-            let when = at(seconds);
-            upsert(
-                &mut new.conditions,
-                types::READY,
-                status,
-                reason,
-                "",
-                1,
-                when,
-            );
+            let ready = Condition {
+                type_: types::READY.to_owned(),
+                status: status.into(),
+                reason: reason.to_owned(),
+                message: String::new(),
+                last_transition_time: at(seconds),
+                observed_generation: 1,
+            };
+            upsert(&mut new.conditions, ready);
             new
         };
         let waits = with(

@@ -25,7 +25,8 @@ use lockstep_api::TrainingWorkloadStatus;
 use lockstep_lifecycle::{Action, LifecycleSettings, Plan, WorkloadView, decide, transitions};
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::field::Empty;
+use tracing::{Instrument, Span, debug, error, error_span, info, warn};
 
 use crate::api::Actor;
 use crate::api::clients::Clients;
@@ -192,6 +193,12 @@ impl Controller {
     }
 
     async fn timed_pass(&self, key: &Key) -> Passed {
+        // As an error, because a span below the log level would take its fields from the lines.
+        let span = error_span!("reconcile", workload = %key, attempt = Empty);
+        self.measured_pass(key).instrument(span).await
+    }
+
+    async fn measured_pass(&self, key: &Key) -> Passed {
         let started = self.parts.clock.monotonic();
         let outcome = self.pass(key).await;
         let time = self.parts.clock.monotonic() - started;
@@ -206,10 +213,10 @@ impl Controller {
                 match failure.class {
                     // Another writer was faster. No operator needs to act.
                     ErrorClass::Conflict | ErrorClass::NotLeading => {
-                        debug!(workload = %key, error = %failure.message, "pass is repeated");
+                        debug!(error = %failure.message, "pass is repeated");
                     }
                     class => {
-                        warn!(workload = %key, class = class.as_str(), error = %failure.message, "pass failed");
+                        warn!(class = class.as_str(), error = %failure.message, "pass failed");
                     }
                 }
                 Passed::failed(failure.retry_after)
@@ -235,6 +242,9 @@ impl Controller {
         let Some(view) = self.parts.index.read().view(key, inputs) else {
             return nothing;
         };
+        if let Some(status) = &view.workload.status {
+            Span::current().record("attempt", status.attempt);
+        }
         let before = memory.lock().stored_unconfirmed(&view.workload);
         if let (Some(before), Some(stored)) = (before, &view.workload.status) {
             self.report_changes(&view, before.status.as_ref(), stored);
@@ -317,7 +327,7 @@ impl Controller {
     ) {
         self.parts.metrics.wrote(view.namespace(), old, new);
         for note in transitions(view.spec(), &old.cloned().unwrap_or_default(), new) {
-            info!(workload = %format_args!("{}/{}", view.namespace(), view.name()), reason = note.reason, note = %note.note);
+            info!(reason = note.reason, note = %note.note);
             self.parts.events.workload(view, note);
         }
     }
@@ -336,12 +346,12 @@ impl Controller {
         if acted.unfinished {
             self.parts.queue.defer(key.clone());
         }
-        debug!(workload = %key, actions = count, refused = acted.rejections.len(), "acted");
+        debug!(actions = count, refused = acted.rejections.len(), "acted");
         for class in &acted.ignored {
             self.parts.metrics.passes.failed(*class);
         }
         for rejection in &acted.rejections {
-            warn!(workload = %key, target = ?rejection.target, kind = ?rejection.kind, message = %rejection.message, "refused");
+            warn!(target = ?rejection.target, kind = ?rejection.kind, message = %rejection.message, "refused");
         }
         let news = !acted.rejections.is_empty() || acted.dry_runs.is_some() || acted.unfinished;
         if let Some(DryRunResults { dry_run, pods }) = &acted.dry_runs {

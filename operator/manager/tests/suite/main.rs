@@ -7,5 +7,6 @@ mod acting;
 mod command;
 mod documented;
 mod fake_api;
+mod logging;
 mod mass_start;
 mod smoke;

@@ -12,7 +12,7 @@ use crate::eviction::cost::VictimCost;
 use crate::eviction::foreign_units::ForeignUnits;
 use crate::eviction::occupancy::{ByRequests, Disruption, Occupancy, PlacedGang};
 use crate::eviction::rules::after;
-use crate::eviction::units::{GangUnit, UnitTable, UnitsBuilder};
+use crate::eviction::units::{GangUnit, SinglePod, UnitTable, UnitsBuilder};
 use crate::eviction::victims::VictimFilter;
 use crate::pods::pod::Pod;
 use crate::pods::resources::Resources;
@@ -128,8 +128,13 @@ impl<'a> Occupancy<'a> {
             if filter.refused.contains(pod.uid.as_str()) {
                 builder.guarded(builder.node_of(pod));
             } else if together || !self.shielded(pod.started, builder) {
-                let (cost, eligible) = (self.cost(gang, pod), gang.eligible.clone());
-                builder.add_pod(pod, counts, cost, cascade, eligible);
+                builder.add_pod(SinglePod {
+                    pod,
+                    priority: counts,
+                    cost: self.cost(gang, pod),
+                    cascade,
+                    eligible: gang.eligible.clone(),
+                });
             }
         }
     }
@@ -154,9 +159,14 @@ impl<'a> Occupancy<'a> {
             } else if filter.refused.contains(pod.uid.as_str()) {
                 builder.guarded([listed.node]);
             } else if !self.shielded(pod.started, builder) {
-                let cost = costs.cost_of_pod(pod, self.now);
                 let cascade = together.cascade(pod, builder);
-                builder.add_pod(pod, self.victim_priority(listed), cost, cascade, None);
+                builder.add_pod(SinglePod {
+                    pod,
+                    priority: self.victim_priority(listed),
+                    cost: costs.cost_of_pod(pod, self.now),
+                    cascade,
+                    eligible: None,
+                });
             }
         }
     }

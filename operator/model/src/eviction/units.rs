@@ -51,6 +51,19 @@ pub struct GangUnit {
     pub eligible: Option<Arc<NodeSet>>,
 }
 
+/// A pod that is evicted alone.
+#[derive(Clone, Debug)]
+pub struct SinglePod<'a> {
+    pub pod: &'a Arc<Pod>,
+    /// Of its gang, if any.
+    pub priority: i32,
+    pub cost: VictimCost,
+    /// From [`UnitsBuilder::cascade`] if a gang restarts with it.
+    pub cascade: Option<usize>,
+    /// Nodes where it could restart, if known.
+    pub eligible: Option<Arc<NodeSet>>,
+}
+
 /// A pod of a gang, or the reservation for a missing pod.
 #[derive(Clone, Debug)]
 pub struct Occupant {
@@ -154,17 +167,14 @@ impl<'a> UnitsBuilder<'a> {
         );
     }
 
-    /// Adds a single pod. `priority`: of its gang, if any. `cascade`: from
-    /// [`UnitsBuilder::cascade`] if a gang restarts with it. `eligible`: nodes where it could
-    /// restart, if known.
-    pub fn add_pod(
-        &mut self,
-        pod: &Arc<Pod>,
-        priority: i32,
-        cost: VictimCost,
-        cascade: Option<usize>,
-        eligible: Option<Arc<NodeSet>>,
-    ) {
+    pub fn add_pod(&mut self, single: SinglePod<'_>) {
+        let SinglePod {
+            pod,
+            priority,
+            cost,
+            cascade,
+            eligible,
+        } = single;
         let Some(node) = self.node_of(pod) else {
             return;
         };
@@ -331,9 +341,16 @@ mod tests {
             eligible: None,
         };
         builder.add_gang(&unit);
-        builder.add_pod(&pods[0], 3, VictimCost::default(), None, None);
+        let single = SinglePod {
+            pod: &pods[0],
+            priority: 3,
+            cost: VictimCost::default(),
+            cascade: None,
+            eligible: None,
+        };
+        builder.add_pod(single.clone());
         let table = builder.build();
-        let [gang, single] = table.units.units.as_slice() else {
+        let [gang, alone] = table.units.units.as_slice() else {
             panic!("two units")
         };
         assert_eq!(
@@ -341,7 +358,7 @@ mod tests {
             ([(0, 2)].as_slice(), 3, 2)
         );
         assert_eq!(
-            (single.pdbs.as_slice(), single.priority),
+            (alone.pdbs.as_slice(), alone.priority),
             ([(0, 1)].as_slice(), 3)
         );
         assert_eq!(table.units.pdb_allowed, [1]);
@@ -351,7 +368,7 @@ mod tests {
         let mut strict =
             UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap(), false);
         strict.add_gang(&unit);
-        strict.add_pod(&pods[0], 3, VictimCost::default(), None, None);
+        strict.add_pod(single);
         let table = strict.build();
         assert!(matches!(table.sources.as_slice(), [Source::Pod(_)]));
         assert_eq!(table.guarded, [0, 0, 0]);

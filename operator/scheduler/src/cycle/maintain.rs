@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::condition::{Condition, ConditionStatus, find, reasons, types, upsert};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
@@ -104,15 +104,16 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
     let conditions = &mut Arc::make_mut(&mut gang.status).conditions;
     let message =
         find(conditions, types::DISRUPTION_TARGET).map_or("preempted", |c| c.message.as_str());
-    let text = messages::requeued(message);
     upsert(
         conditions,
-        types::DISRUPTION_TARGET,
-        false,
-        reasons::PREEMPTED,
-        text,
-        gang.input.group.generation,
-        context.now,
+        Condition {
+            type_: types::DISRUPTION_TARGET.to_owned(),
+            status: ConditionStatus::False,
+            reason: reasons::PREEMPTED.to_owned(),
+            message: messages::requeued(message),
+            last_transition_time: context.now,
+            observed_generation: gang.input.group.generation,
+        },
     );
 }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::condition::{Condition, find, reasons, types, upsert};
 use lockstep_api::scheduling::placed_in_part;
 use lockstep_model::unmet_preferences;
 
@@ -41,7 +41,6 @@ fn compose(context: &Context<'_>, memory: &Memory, capacity: &Capacity, gang: &m
     if !gang.unmoved() {
         gang.status_mut().placement = gang.to_placement(context.now);
     }
-    let (generation, now) = (gang.input.group.generation, context.now);
     // Also without a placement: nothing else reverts the condition, which keeps the gang out of the
     // queue.
     let withdrawn =
@@ -62,8 +61,15 @@ fn compose(context: &Context<'_>, memory: &Memory, capacity: &Capacity, gang: &m
     let mut conditions = gang.status.conditions.clone();
     for (type_, change) in changes {
         if let Some((status, reason, text)) = change {
-            let all = &mut conditions;
-            upsert(all, type_, status, reason, text, generation, now);
+            let condition = Condition {
+                type_: type_.to_owned(),
+                status: status.into(),
+                reason: reason.to_owned(),
+                message: text,
+                last_transition_time: context.now,
+                observed_generation: gang.input.group.generation,
+            };
+            upsert(&mut conditions, condition);
         }
     }
     if conditions != gang.status.conditions {

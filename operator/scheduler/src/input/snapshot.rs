@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use lockstep_api::condition::{find, is_true, reasons, types, upsert};
+use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types, upsert};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, Uid};
 use lockstep_api::key::Key;
@@ -348,12 +348,14 @@ fn status(record: &GangRecord) -> PodGroupStatus {
     if record.disrupted {
         upsert(
             &mut conditions,
-            types::DISRUPTION_TARGET,
-            true,
-            reasons::PREEMPTION_BY_SCHEDULER,
-            "",
-            record.spec.generation,
-            chrono::DateTime::UNIX_EPOCH,
+            Condition {
+                type_: types::DISRUPTION_TARGET.to_owned(),
+                status: ConditionStatus::True,
+                reason: reasons::PREEMPTION_BY_SCHEDULER.to_owned(),
+                message: String::new(),
+                last_transition_time: chrono::DateTime::UNIX_EPOCH,
+                observed_generation: record.spec.generation,
+            },
         );
     }
     PodGroupStatus {

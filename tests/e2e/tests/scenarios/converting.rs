@@ -28,7 +28,7 @@ const RUN: [(&str, &str, usize); 8] = [
 ];
 
 fn folder() -> PathBuf {
-    repository().join("operator/cli/tests/convert")
+    repository().join("operator/convert/tests/examples")
 }
 
 /// The workloads that the program prints for a file, as kubectl reads them.

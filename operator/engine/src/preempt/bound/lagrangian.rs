@@ -17,7 +17,7 @@ use crate::{
         fit::{FitCondition, ShapeNeed},
         instance::{CandidateIx, PreemptionInstance},
     },
-    problem::{DimIx, NodeIx},
+    problem::NodeIx,
 };
 
 /// Fraction bits of a multiplier, and of a price compared with it.
@@ -127,7 +127,7 @@ impl Relaxation {
         for &node in &instance.placement.nodes {
             if instance.placement.admits[need.shape].contains(node) {
                 let top = instance.placement.free_on(&top, node);
-                relaxation.add_node(instance, need, (node, top), dim, &mut claims);
+                relaxation.add_node(instance, need, (node, top), &mut claims);
             }
         }
         relaxation.connect(instance, claims);
@@ -142,9 +142,9 @@ impl Relaxation {
         instance: &PreemptionInstance<'_>,
         need: &ShapeNeed,
         (node, top): (NodeIx, &[i64]),
-        dim: DimIx,
         claims: &mut ClaimSizes,
     ) {
+        let dim = instance.placement.scarce[need.shape].dim;
         let per_slot = need.request[dim];
         let free = instance
             .placement

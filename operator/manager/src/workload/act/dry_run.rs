@@ -64,14 +64,13 @@ fn group_of(pod: &Pod) -> String {
 
 impl ActionSender {
     /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other rejections
-    /// can pass, and the real create would repeat them.
+    /// can pass, and the real create would repeat them. `without`: without a result.
     pub(super) async fn dry_run(
         &self,
         view: &WorkloadView,
-        spec_hash: &str,
+        without: DryRun,
         pods: &[Pod],
         restart_all: &Pod,
-        now: DateTime<Utc>,
     ) -> Result<DryRunResults, ApiError> {
         let api: Api<Pod> = self.actor.writes(view.namespace());
         let params = PostParams {
@@ -80,7 +79,7 @@ impl ActionSender {
         };
         let mut verdict = DryRun {
             tier: Tier::RestartAll,
-            ..empty_dry_run(spec_hash.to_owned(), now)
+            ..without
         };
         let mut admitted = BTreeMap::new();
         for pod in pods {
@@ -112,24 +111,19 @@ impl ActionSender {
     }
 }
 
-pub(super) fn failed_dry_run(
-    spec_hash: String,
-    pods: &[Pod],
-    error: &ApiError,
-    now: DateTime<Utc>,
-) -> DryRunResults {
+pub(super) fn failed_dry_run(without: DryRun, pods: &[Pod], error: &ApiError) -> DryRunResults {
     let admission = Admission::Failed(error.message.clone());
     let groups = pods.iter().map(|pod| (group_of(pod), admission.clone()));
     DryRunResults {
         dry_run: DryRun {
             failed: true,
-            ..empty_dry_run(spec_hash, now)
+            ..without
         },
         pods: groups.collect(),
     }
 }
 
-fn empty_dry_run(spec_hash: String, now: DateTime<Utc>) -> DryRun {
+pub(super) fn empty_dry_run(spec_hash: String, now: DateTime<Utc>) -> DryRun {
     DryRun {
         spec_hash,
         at: now,

@@ -9,6 +9,7 @@
 //! Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains own writes. A failure
 //! is handled once, because its incident is recorded first.
 
+mod creation;
 mod dry_run;
 mod request;
 
@@ -18,17 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use lockstep_api::ids::ResourceVersion;
-use lockstep_api::names::{annotations, labels};
-use lockstep_lifecycle::view::{DryRun, RejectedRequest, RejectionKind, Target};
+use lockstep_api::names::annotations;
+use lockstep_lifecycle::view::{DryRun, RejectedRequest, Target};
 use lockstep_lifecycle::{Action, WorkloadView};
 use lockstep_model::Admission;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Actor;
 use crate::api::error::{ApiError, ErrorClass};
-use crate::api::write::Written;
 use crate::clock::Clock;
 use crate::index::WatchedKind;
 
@@ -170,42 +170,6 @@ impl ActionSender {
 }
 
 /// The part of a stored object that a webhook must not change, if it differs from the sent object.
-type AlteredPart<K> = fn(&K, &K) -> Option<String>;
-
-fn unchecked<K>(_: &K, _: &K) -> Option<String> {
-    None
-}
-
-fn stored_as<K: Resource<DynamicType = ()>>(
-    target: Target,
-    kind: WatchedKind,
-    sent: &K,
-    stored: &K,
-    altered: AlteredPart<K>,
-    now: DateTime<Utc>,
-) -> ActionResult {
-    let version = match Written::of(stored) {
-        Ok(Written::At(version)) => version,
-        Ok(Written::Unchanged) => return ActionResult::Nothing,
-        Err(error) => return ActionResult::Failed(error),
-    };
-    let Some(part) = altered(sent, stored) else {
-        return ActionResult::Accepted(target, kind, version);
-    };
-    let rejection = RejectedRequest {
-        target,
-        kind: RejectionKind::Altered,
-        message: format!(
-            "a webhook changed {part} of the created pod {}: exempt pods with the label {} from the webhook",
-            sent.name_any(),
-            labels::WORKLOAD_UID
-        ),
-        at: now,
-        placement: placement_of(sent),
-    };
-    ActionResult::Altered(rejection, kind, version)
-}
-
 fn placement_of(object: &impl ResourceExt) -> Option<String> {
     object.annotations().get(annotations::PLACEMENT).cloned()
 }

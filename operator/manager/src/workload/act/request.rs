@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::scheduling::v1beta1;
 use kube::api::{DeleteParams, Patch};
 use kube::{Api, Resource, ResourceExt};
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::names::{PREEMPTION_GATE, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::plan::Surplus;
@@ -15,8 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::dry_run::failed_dry_run;
-use super::{ActionResult, ActionSender, AlteredPart, placement_of, stored_as, unchecked};
+use super::creation::Creation;
+use super::dry_run::{empty_dry_run, failed_dry_run};
+use super::{ActionResult, ActionSender, placement_of};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
     Precondition, Written, by_name, create, delete, mark_disrupted, patch_pod, patch_spec,
@@ -58,40 +59,46 @@ impl ActionSender {
                     grace_period_seconds: grace,
                     ..background
                 };
-                self.delete::<Pod>(view, &name, &uid, params, WatchedKind::Pod)
-                    .await
+                let pods: Api<Pod> = self.actor.writes(view.namespace());
+                deleted(
+                    WatchedKind::Pod,
+                    delete(&pods, &name, uid.as_str(), params).await,
+                )
             }
             Action::EndPod { name, uid } => changed(self.end_pod(view, &name, &uid).await),
             Action::RemoveGate { name, uid } => changed(self.remove_gate(view, &name, &uid).await),
             Action::CreatePod { member, pod } => {
-                let target = Target::Pod(member);
-                self.create(view, WatchedKind::Pod, target, &*pod, altered_part, now)
-                    .await
+                let creation = Creation {
+                    altered: altered_part,
+                    ..Creation::unchecked(WatchedKind::Pod, Target::Pod(member), &*pod)
+                };
+                self.create(view, creation, now).await
             }
             Action::DeleteSurplus { surplus, name, uid } => {
                 self.delete_surplus(view, surplus, &name, &uid).await
             }
             Action::DeleteWorkload { uid } => {
-                let (name, kind) = (view.name(), WatchedKind::TrainingWorkload);
-                self.delete::<TrainingWorkload>(view, name, &uid, background, kind)
-                    .await
+                let workloads: Api<TrainingWorkload> = self.actor.writes(view.namespace());
+                let answer = delete(&workloads, view.name(), uid.as_str(), background).await;
+                deleted(WatchedKind::TrainingWorkload, answer)
             }
             Action::DryRun {
                 needed,
                 spec_hash,
                 pods,
                 restart_all,
-            } => match self
-                .dry_run(view, &spec_hash, &pods, &restart_all, now)
-                .await
-            {
-                Err(error) if needed || error.class == ErrorClass::NotLeading => {
-                    ActionResult::Failed(error)
+            } => {
+                let without = empty_dry_run(spec_hash, now);
+                let results = self.dry_run(view, without.clone(), &pods, &restart_all);
+                match results.await {
+                    Err(error) if needed || error.class == ErrorClass::NotLeading => {
+                        ActionResult::Failed(error)
+                    }
+                    results => ActionResult::DryRunResults(Box::new(
+                        results.unwrap_or_else(|error| failed_dry_run(without, &pods, &error)),
+                    )),
                 }
-                results => ActionResult::DryRunResults(Box::new(
-                    results.unwrap_or_else(|error| failed_dry_run(spec_hash, &pods, &error, now)),
-                )),
-            },
+            }
         }
     }
 
@@ -142,42 +149,28 @@ impl ActionSender {
         let target = Target::Object(object.kind(), object.name().to_owned());
         match object {
             Object::Service(o) => {
-                self.create(view, WatchedKind::Service, target, &*o, unchecked, now)
-                    .await
+                let creation = Creation::unchecked(WatchedKind::Service, target, &*o);
+                self.create(view, creation, now).await
             }
             Object::Workload(o) => {
-                self.create(view, WatchedKind::Workload, target, &*o, unchecked, now)
-                    .await
+                let creation = Creation::unchecked(WatchedKind::Workload, target, &*o);
+                self.create(view, creation, now).await
             }
             Object::PodGroup(o) => {
-                self.create(view, WatchedKind::PodGroup, target, &*o, unchecked, now)
-                    .await
+                let creation = Creation::unchecked(WatchedKind::PodGroup, target, &*o);
+                self.create(view, creation, now).await
             }
             Object::NativeWorkload(o) => {
-                self.create(
-                    view,
-                    WatchedKind::NativeWorkload,
-                    target,
-                    &*o,
-                    unchecked,
-                    now,
-                )
-                .await
+                let creation = Creation::unchecked(WatchedKind::NativeWorkload, target, &*o);
+                self.create(view, creation, now).await
             }
             Object::NativePodGroup(o) => {
-                self.create(
-                    view,
-                    WatchedKind::NativePodGroup,
-                    target,
-                    &*o,
-                    unchecked,
-                    now,
-                )
-                .await
+                let creation = Creation::unchecked(WatchedKind::NativePodGroup, target, &*o);
+                self.create(view, creation, now).await
             }
             Object::RestartOrder(o) => {
-                self.create(view, WatchedKind::RestartOrder, target, &*o, unchecked, now)
-                    .await
+                let creation = Creation::unchecked(WatchedKind::RestartOrder, target, &*o);
+                self.create(view, creation, now).await
             }
         }
     }
@@ -185,10 +178,7 @@ impl ActionSender {
     async fn create<K>(
         &self,
         view: &WorkloadView,
-        kind: WatchedKind,
-        target: Target,
-        object: &K,
-        altered: AlteredPart<K>,
+        creation: Creation<'_, K>,
         now: DateTime<Utc>,
     ) -> ActionResult
     where
@@ -199,12 +189,12 @@ impl ActionSender {
             + Serialize,
     {
         let api: Api<K> = self.actor.writes(view.namespace());
-        match create(&api, object).await {
-            Ok(stored) => stored_as(target, kind, object, &stored, altered, now),
+        match create(&api, creation.object).await {
+            Ok(stored) => creation.stored_as(&stored, now),
             Err(error) if error.class == ErrorClass::AlreadyExists => {
-                self.adopt(view, kind, target, object, altered, now).await
+                self.adopt(view, creation, now).await
             }
-            Err(error) => rejected(target, error, placement_of(object), now),
+            Err(error) => rejected(creation.target, error, placement_of(creation.object), now),
         }
     }
 
@@ -214,10 +204,7 @@ impl ActionSender {
     async fn adopt<K>(
         &self,
         view: &WorkloadView,
-        kind: WatchedKind,
-        target: Target,
-        object: &K,
-        altered: AlteredPart<K>,
+        creation: Creation<'_, K>,
         now: DateTime<Utc>,
     ) -> ActionResult
     where
@@ -227,6 +214,7 @@ impl ActionSender {
             + DeserializeOwned
             + Serialize,
     {
+        let (kind, object) = (creation.kind, creation.object);
         let api: Api<K> = self.actor.reads(view.namespace());
         let found = match by_name(&api, &object.name_any()).await {
             Ok(Some(found)) => found,
@@ -235,15 +223,19 @@ impl ActionSender {
         };
         let leaving = found.meta().deletion_timestamp.is_some() || ended(&found);
         match controller_uid(&found) {
-            Some(uid) if uid == view.uid() && !leaving && altered(object, &found).is_some() => {
-                stored_as(target, kind, object, &found, altered, now)
+            Some(uid)
+                if uid == view.uid()
+                    && !leaving
+                    && (creation.altered)(object, &found).is_some() =>
+            {
+                creation.stored_as(&found, now)
             }
             Some(uid) if uid == view.uid() && !leaving => {
                 // The watch selects objects by this label, so without it the cache lacks the
                 // object.
                 let api: Api<K> = self.actor.writes(view.namespace());
                 match restore_label(&api, &found, labels::WORKLOAD_UID, uid).await {
-                    Ok(written) => accepted(target, kind, written),
+                    Ok(written) => accepted(creation.target, kind, written),
                     Err(error) => ActionResult::Failed(error),
                 }
             }
@@ -251,7 +243,7 @@ impl ActionSender {
                 still_leaving(kind, object)
             }
             _ => ActionResult::Rejected(RejectedRequest {
-                target,
+                target: creation.target,
                 kind: RejectionKind::NameTaken,
                 message: format!(
                     "{} {} exists and is not owned by this workload",
@@ -349,55 +341,54 @@ impl ActionSender {
         name: &str,
         uid: &Uid,
     ) -> ActionResult {
-        let background = DeleteParams::background();
+        let (write, namespace) = (self.actor.write.clone(), view.namespace());
+        let (uid, background) = (uid.as_str(), DeleteParams::background());
         match surplus {
             Surplus::PodGroup => {
-                self.delete::<PodGroup>(view, name, uid, background, WatchedKind::PodGroup)
-                    .await
+                let api = Api::<PodGroup>::namespaced(write, namespace);
+                deleted(
+                    WatchedKind::PodGroup,
+                    delete(&api, name, uid, background).await,
+                )
             }
             Surplus::NativePodGroup => {
-                let kind = WatchedKind::NativePodGroup;
-                self.delete::<v1beta1::PodGroup>(view, name, uid, background, kind)
-                    .await
+                let api = Api::<v1beta1::PodGroup>::namespaced(write, namespace);
+                deleted(
+                    WatchedKind::NativePodGroup,
+                    delete(&api, name, uid, background).await,
+                )
             }
             Surplus::NativeWorkload => {
-                let kind = WatchedKind::NativeWorkload;
-                self.delete::<v1beta1::Workload>(view, name, uid, background, kind)
-                    .await
+                let api = Api::<v1beta1::Workload>::namespaced(write, namespace);
+                deleted(
+                    WatchedKind::NativeWorkload,
+                    delete(&api, name, uid, background).await,
+                )
             }
             Surplus::Workload => {
-                self.delete::<Workload>(view, name, uid, background, WatchedKind::Workload)
-                    .await
+                let api = Api::<Workload>::namespaced(write, namespace);
+                deleted(
+                    WatchedKind::Workload,
+                    delete(&api, name, uid, background).await,
+                )
             }
             Surplus::RestartOrder => {
-                let kind = WatchedKind::RestartOrder;
-                self.delete::<RestartOrder>(view, name, uid, background, kind)
-                    .await
+                let api = Api::<RestartOrder>::namespaced(write, namespace);
+                deleted(
+                    WatchedKind::RestartOrder,
+                    delete(&api, name, uid, background).await,
+                )
             }
         }
     }
+}
 
-    async fn delete<K>(
-        &self,
-        view: &WorkloadView,
-        name: &str,
-        uid: &Uid,
-        params: DeleteParams,
-        kind: WatchedKind,
-    ) -> ActionResult
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned,
-    {
-        let api: Api<K> = self.actor.writes(view.namespace());
-        match delete(&api, name, uid.as_str(), params).await {
-            Ok(Some(version)) => ActionResult::Wrote(kind, version),
-            Ok(None) => ActionResult::Nothing,
-            Err(error) if is_deleted(&error) => ActionResult::Nothing,
-            Err(error) => ActionResult::Failed(error),
-        }
+fn deleted(kind: WatchedKind, answer: Result<Option<ResourceVersion>, ApiError>) -> ActionResult {
+    match answer {
+        Ok(Some(version)) => ActionResult::Wrote(kind, version),
+        Ok(None) => ActionResult::Nothing,
+        Err(error) if is_deleted(&error) => ActionResult::Nothing,
+        Err(error) => ActionResult::Failed(error),
     }
 }
 

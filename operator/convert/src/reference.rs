@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::field::{Fate, full};
-use super::{ORIGINS, Origin};
+use crate::field::{Fate, full};
+use crate::{ORIGINS, Origin};
 
 /// The page about all origin kinds.
 pub fn page() -> String {

@@ -2,18 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail};
 use kube::CustomResourceExt;
 use kube::core::cel::{CompiledSchema, compile_schema, validate_compiled};
 use lockstep_api::TrainingWorkload;
 use serde_json::Value;
+use thiserror::Error;
 
-use super::field::{Path, PathStep};
+use crate::field::{Path, PathStep};
 
 thread_local! {
     static SCHEMA: Value = schema();
     /// Compiled once, because a file may have many jobs.
     static RULES: CompiledSchema = SCHEMA.with(compile_schema);
+}
+
+/// Why the API server would refuse a workload.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    #[error("the workload would be refused: {0}")]
+    Unreadable(serde_path_to_error::Error<serde_json::Error>),
+    #[error("the workload would be refused: {}", .0.join("; "))]
+    Refused(Vec<String>),
+    #[error(transparent)]
+    Unwritable(serde_json::Error),
 }
 
 /// Schema of the workload, with its rules.
@@ -25,10 +36,10 @@ fn schema() -> Value {
 
 /// Reads a workload, with the checks of the API server. Also returns the fields that the API does
 /// not have.
-pub fn check(object: &Value) -> Result<(TrainingWorkload, Vec<Path>)> {
-    let refused = "the workload would be refused";
-    let workload: TrainingWorkload = serde_path_to_error::deserialize(object).context(refused)?;
-    let complete = serde_json::to_value(&workload)?;
+pub fn check(object: &Value) -> Result<(TrainingWorkload, Vec<Path>), CheckError> {
+    let workload: TrainingWorkload =
+        serde_path_to_error::deserialize(object).map_err(CheckError::Unreadable)?;
+    let complete = serde_json::to_value(&workload).map_err(CheckError::Unwritable)?;
     let mut findings = Findings::default();
     SCHEMA.with(|schema| {
         let spec = Path::default().then(PathStep::Key("spec".to_owned()));
@@ -40,7 +51,7 @@ pub fn check(object: &Value) -> Result<(TrainingWorkload, Vec<Path>)> {
             .extend(errors.iter().map(ToString::to_string));
     }
     if !findings.errors.is_empty() {
-        bail!("{refused}: {}", findings.errors.join("; "));
+        return Err(CheckError::Refused(findings.errors));
     }
     Ok((workload, findings.unknown))
 }

@@ -1,13 +1,13 @@
 //! JobSet.
 
-use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::draft::{Draft, child, int, list, text, trivial};
-use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
-use super::job::{self, BACKOFF_LIMIT, DISRUPTED, JOB_SPEC, Reaction};
-use super::kubeflow::OBJECT;
-use super::template::{self, add_variables, training_container};
+use crate::draft::{Draft, child, int, list, text, trivial};
+use crate::error::{ConvertError, Result};
+use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
+use crate::job::{self, BACKOFF_LIMIT, DISRUPTED, JOB_SPEC, Reaction};
+use crate::kubeflow::OBJECT;
+use crate::template::{self, add_variables, training_container};
 
 /// Restart strategy by an agent of JobSet in each pod.
 const IN_PLACE: &str = "InPlaceRestart";
@@ -171,7 +171,7 @@ pub fn convert_spec(draft: &mut Draft, base: &str) -> Result<()> {
     let spec = child(&draft.origin, base).cloned().unwrap_or_default();
     let jobs = list(&spec, base, "replicatedJobs")?;
     if jobs.is_empty() {
-        bail!("{base}.replicatedJobs: missing");
+        return Err(ConvertError::missing(format!("{base}.replicatedJobs")));
     }
     // Before the groups: hostnames contain the subdomain.
     if let Some(subdomain) = text(&spec, "network.subdomain") {
@@ -218,7 +218,7 @@ fn add_group(
     depends: &[Value],
 ) -> Result<String> {
     let Some(name) = text(replicated, "name") else {
-        bail!("{path}.name: missing");
+        return Err(ConvertError::missing(format!("{path}.name")));
     };
     let replicas = int(replicated, path, "replicas")?.unwrap_or(1);
     let job = &replicated["template"]["spec"];

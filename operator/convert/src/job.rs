@@ -1,12 +1,12 @@
 //! Indexed Job, and the parts of a Job that a JobSet has, too.
 
-use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::draft::{Draft, int, list, text};
-use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
-use super::kubeflow::OBJECT;
-use super::template;
+use crate::draft::{Draft, int, list, text};
+use crate::error::{ConvertError, Result};
+use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
+use crate::kubeflow::OBJECT;
+use crate::template;
 
 /// Fields of a Job's spec that mean the same in a Job and in a JobSet.
 pub const JOB_SPEC: &[Field] = &[
@@ -144,12 +144,15 @@ pub fn members(spec: &Value, shown: &str) -> Result<i64> {
     let completions = int(spec, shown, "completions")?;
     let pods = parallelism.unwrap_or(1);
     match completions {
-        Some(all) if all != pods => bail!(
-            "{shown}.completions: {all} differs from parallelism {pods}. A gang runs all members at the same time; set both to the same number"
-        ),
-        None if pods > 1 => bail!(
-            "{shown}.completions: missing. A work queue is no gang; set completions: {pods} if all pods train together"
-        ),
+        Some(all) if all != pods => Err(ConvertError::NotTogether {
+            path: shown.to_owned(),
+            completions: all,
+            parallelism: pods,
+        }),
+        None if pods > 1 => Err(ConvertError::WorkQueue {
+            path: shown.to_owned(),
+            pods,
+        }),
         _ => Ok(pods),
     }
 }

@@ -4,6 +4,7 @@
 //! fields; [`reference`] prints the tables.
 
 mod draft;
+mod error;
 mod field;
 mod hosts;
 mod job;
@@ -20,13 +21,14 @@ pub mod yaml;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use self::draft::Draft;
 pub use self::draft::Note;
+pub use self::error::ConvertError;
+use self::error::Result;
 pub use self::field::{Entry, FieldsAt, Path, PathStep, find_entry};
-pub use self::schema::check;
+pub use self::schema::{CheckError, check};
 
 /// A kind of another project.
 #[derive(Clone, Copy, Debug)]
@@ -105,11 +107,11 @@ pub fn convert(documents: Vec<Value>) -> Result<Vec<Document>> {
     let mut names = BTreeSet::new();
     let mut jobs = 0;
     for object in &objects {
-        match find_origin(object).with_context(|| label(object))? {
+        match find_origin(object).map_err(|e| e.within(label(object)))? {
             Some(origin) if origin.kind.ends_with("TrainingRuntime") => {}
             Some(origin) => {
                 let made = workload(origin, object, &objects, &names);
-                let document = made.with_context(|| label(object))?;
+                let document = made.map_err(|e| e.within(label(object)))?;
                 let name = document.object["metadata"]["name"].as_str();
                 names.extend(name.map(str::to_owned));
                 out.push(document);
@@ -118,11 +120,10 @@ pub fn convert(documents: Vec<Value>) -> Result<Vec<Document>> {
             None => out.push(kept(object)),
         }
     }
-    ensure!(
-        jobs > 0,
-        "no job in the input. Supported kinds: {}",
-        supported()
-    );
+    if jobs == 0 {
+        let supported = supported();
+        return Err(ConvertError::NoJob { supported });
+    }
     Ok(out)
 }
 
@@ -178,21 +179,20 @@ pub fn find_origin(object: &Value) -> Result<Option<&'static Origin>> {
     if found.is_some() {
         return Ok(found);
     }
-    ensure!(
-        !kind.is_empty() && !version.is_empty(),
-        "not an object of Kubernetes: it has no apiVersion or no kind"
-    );
+    if kind.is_empty() || version.is_empty() {
+        return Err(ConvertError::NoObject);
+    }
+    let (kind, version) = (kind.to_owned(), version.to_owned());
     if version.starts_with("ray.io/") {
-        bail!(
-            "{kind} of {version} cannot be converted: Ray starts and places its own processes, with a head that keeps their state. Keep KubeRay, or run the training function with torchrun"
-        );
+        return Err(ConvertError::Ray { kind, version });
     }
     // Another version of a known kind, or a job of an unknown controller.
     if kind.ends_with("Job") || ORIGINS.iter().any(|origin| origin.kind == kind) {
-        bail!(
-            "{kind:?} of {version:?} is not supported: write its TrainingWorkload by hand. Supported kinds: {}",
-            supported()
-        );
+        return Err(ConvertError::UnknownKind {
+            kind,
+            version,
+            supported: supported(),
+        });
     }
     Ok(None)
 }
@@ -265,10 +265,8 @@ fn find_runtime<'o>(job: &Value, objects: &'o [Value]) -> Option<&'o Value> {
 
 fn runtime<'o>(job: &Value, objects: &'o [Value]) -> Result<&'o Value> {
     let (kind, name) = trainer::runtime_of(job);
-    find_runtime(job, objects).with_context(|| {
-        format!(
-            "spec.runtimeRef: {kind} {name} is not in the input. Add it: kubectl get {} {name} -o yaml",
-            kind.to_lowercase()
-        )
+    find_runtime(job, objects).ok_or_else(|| ConvertError::NoRuntime {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
     })
 }

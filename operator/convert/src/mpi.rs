@@ -1,13 +1,13 @@
 //! MPIJob, and the launcher, hostfile and keys of MPI in other kinds.
 
-use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::draft::{Draft, int, text};
-use super::field::{Field, FieldsAt, mapped, noted, part};
-use super::hosts::hosts;
-use super::kubeflow::{OBJECT, REPLICA_SPEC, RUN_POLICY, Roles, add_roles, apply_run_policy};
-use super::template::{self, add_variables, append, mount, show_files, training_container};
+use crate::draft::{Draft, int, text};
+use crate::error::{ConvertError, Result};
+use crate::field::{Field, FieldsAt, mapped, noted, part};
+use crate::hosts::hosts;
+use crate::kubeflow::{OBJECT, REPLICA_SPEC, RUN_POLICY, Roles, add_roles, apply_run_policy};
+use crate::template::{self, add_variables, append, mount, show_files, training_container};
 
 const FIELDS: &[Field] = &[
     mapped("slotsPerWorker", "slots in the hostfile"),
@@ -82,7 +82,7 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
     apply_run_policy(draft)?;
     let spec = draft.origin["spec"].clone();
     if !draft.groups().iter().any(|g| g["name"] == "launcher") {
-        bail!("spec.mpiReplicaSpecs.Launcher: missing");
+        return Err(ConvertError::missing("spec.mpiReplicaSpecs.Launcher"));
     }
     if let Some(main) = text(&spec, "mainContainer") {
         draft.groups_mut()?[0]["template"]["metadata"]["annotations"][template::TRAINING] =

@@ -1,13 +1,13 @@
 //! Pod templates: kept as written, but for what Lockstep sets.
 
-use anyhow::{Result, bail};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::ACCELERATORS;
 use lockstep_lifecycle::{LifecycleSettings, obstacle};
 use serde_json::{Map, Value, json};
 
-use super::draft::{Draft, text};
-use super::field::{Field, mapped, noted, omitted};
+use crate::draft::{Draft, text};
+use crate::error::{ConvertError, Result};
+use crate::field::{Field, mapped, noted, omitted};
 
 /// Annotation that names the training container.
 pub const TRAINING: &str = "kubectl.kubernetes.io/default-container";
@@ -144,7 +144,8 @@ pub fn convert(
     let mut spec = template["spec"].as_object().cloned().unwrap_or_default();
     let containers = spec.get("containers").and_then(Value::as_array);
     if containers.is_none_or(Vec::is_empty) {
-        bail!("{path}.spec.containers: missing. A pod template needs at least one container");
+        let path = path.to_owned();
+        return Err(ConvertError::NoContainers { path });
     }
     let at = format!("{at}/template");
     if let Some(class) = text(template, "spec.priorityClassName") {

@@ -1,15 +1,15 @@
 //! TrainJob of Kubeflow Trainer, with its runtime.
 
-use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::draft::{Draft, child, int, list, text};
-use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
-use super::job::JOB_SPEC;
-use super::jobset::{self, CHILD_JOB, JOBSET_SPEC, REPLICATED_JOB};
-use super::kubeflow::{AUTOSCALER, OBJECT};
-use super::mpi::{self, Mpi};
-use super::template::{self, add_variables, append, training_container};
+use crate::draft::{Draft, child, int, list, text};
+use crate::error::{ConvertError, Result};
+use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
+use crate::job::JOB_SPEC;
+use crate::jobset::{self, CHILD_JOB, JOBSET_SPEC, REPLICATED_JOB};
+use crate::kubeflow::{AUTOSCALER, OBJECT};
+use crate::mpi::{self, Mpi};
+use crate::template::{self, add_variables, append, training_container};
 
 /// Label of the step of a replicated Job in a runtime.
 const STEP: &str = "trainer.kubeflow.org/trainjob-ancestor-step";
@@ -182,17 +182,17 @@ pub fn convert(draft: &mut Draft, runtime: &Value) -> Result<()> {
     let policy = &runtime["spec"]["mlPolicy"];
     // The report skips empty objects, and these policies may be empty.
     for (name, why) in [("flux", FLUX), ("xgboost", XGBOOST)] {
-        ensure!(
-            policy[name].is_null(),
-            "runtime spec.mlPolicy.{name}: {why}"
-        );
+        if !policy[name].is_null() {
+            let field = format!("runtime spec.mlPolicy.{name}");
+            return Err(ConvertError::Field { field, why });
+        }
     }
     let mut patched = runtime.clone();
     let nodes = number_of_nodes(&job, policy)?;
     let jobs = patched
         .pointer_mut("/spec/template/spec/replicatedJobs")
         .and_then(Value::as_array_mut);
-    for replicated in jobs.context("the runtime has no replicatedJobs")? {
+    for replicated in jobs.ok_or(ConvertError::EmptyRuntime)? {
         patch(replicated, &job, policy, nodes)?;
     }
     draft.origin = patched;
@@ -244,9 +244,7 @@ fn patch(replicated: &mut Value, job: &Value, policy: &Value, nodes: i64) -> Res
     if name == NODE || (!mpi && step == "trainer") {
         let pods = if launcher_works { nodes - 1 } else { nodes };
         if pods < 1 {
-            bail!(
-                "spec.trainer.numNodes: {nodes} leaves no node beside the launcher. Set at least 2, or use a runtime without runLauncherAsNode"
-            );
+            return Err(ConvertError::NoNodeBesideLauncher { nodes });
         }
         let spec = &mut replicated["template"]["spec"];
         spec["parallelism"] = json!(pods);

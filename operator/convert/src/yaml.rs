@@ -1,12 +1,15 @@
 //! YAML in and out. Notes become comments above the lines that they are about.
+//!
+//! The writer is our own, because `serde_saphyr::Commented` writes a comment between a key and its
+//! value, or between `- ` and an item, and cannot stand for a key.
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 use serde_saphyr::{SerializerOptions, ser_options};
+use thiserror::Error;
 
-use super::{Document, Note};
+use crate::{Document, Note};
 
 /// Keys that come before the others of an object, in this order.
 const FIRST: [&str; 9] = [
@@ -24,9 +27,26 @@ const FIRST: [&str; 9] = [
 /// Longest list of strings on one line, in characters.
 const WIDTH: usize = 80;
 
+type Result<T> = std::result::Result<T, YamlError>;
+
+/// Why documents cannot be read or written.
+#[derive(Debug, Error)]
+pub enum YamlError {
+    #[error("not valid YAML: {0}")]
+    Invalid(Box<serde_saphyr::Error>),
+    #[error(transparent)]
+    Unwritable(#[from] serde_saphyr::SerializeError),
+    #[error(transparent)]
+    Unquotable(#[from] serde_json::Error),
+    #[error("the written YAML cannot be read: {0}")]
+    Unreadable(Box<Self>),
+    #[error("the written YAML differs from the objects; use -o json")]
+    Different,
+}
+
 /// Reads the documents of a file. Errors name the line.
 pub fn read(text: &str) -> Result<Vec<Value>> {
-    serde_saphyr::from_multiple(text).context("not valid YAML")
+    serde_saphyr::from_multiple(text).map_err(|e| YamlError::Invalid(Box::new(e)))
 }
 
 /// Writes documents with their comments, and reads the text back: a text that does not mean the
@@ -34,12 +54,12 @@ pub fn read(text: &str) -> Result<Vec<Value>> {
 pub fn write(documents: &[Document]) -> Result<String> {
     let text = text_of(documents)?;
     let objects = documents.iter().map(|document| &document.object);
-    let read = read(&text).context("the written YAML cannot be read")?;
-    ensure!(
-        read.iter().eq(objects),
-        "the written YAML differs from the objects; use -o json"
-    );
-    Ok(text)
+    let read = read(&text).map_err(|e| YamlError::Unreadable(Box::new(e)))?;
+    if read.iter().eq(objects) {
+        Ok(text)
+    } else {
+        Err(YamlError::Different)
+    }
 }
 
 fn text_of(documents: &[Document]) -> Result<String> {
@@ -282,7 +302,7 @@ fn ordered(fields: &Map<String, Value>) -> Vec<&String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -308,7 +328,7 @@ pub(crate) mod tests {
         ]
     }
 
-    pub(crate) fn values() -> impl Strategy<Value = Value> {
+    fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             1 => Just(Value::Null),
             1 => any::<bool>().prop_map(Value::from),
@@ -364,6 +384,14 @@ pub(crate) mod tests {
             prop_assert_eq!(read(&written).unwrap(), [object.clone(), object], "{}", written);
             prop_assert_eq!(lines(&written), expected + lines(&plain), "{}", written);
             prop_assert!(write(&[document]).is_ok());
+        }
+
+        /// How commands write their reports.
+        #[test]
+        fn any_value_written_without_comments_reads_back_equal(value in values()) {
+            let written = serde_saphyr::to_string(&value).unwrap();
+            let read: Value = serde_saphyr::from_str(&written).unwrap();
+            prop_assert_eq!(read, value, "{}", written);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::draft::{Draft, size};
+use crate::draft::{Draft, size};
+use crate::error::Result;
 
 /// Begins all labels and annotations that only Kueue reads.
 const PREFIX: &str = "kueue.x-k8s.io/";

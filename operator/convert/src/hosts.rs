@@ -1,9 +1,9 @@
 //! Hostnames of members, as Lockstep will set them.
 
-use anyhow::Result;
 use serde_json::Value;
 
-use super::draft::{Draft, size};
+use crate::draft::{Draft, size};
+use crate::error::Result;
 
 /// Addresses of the members of a group, within the namespace.
 pub fn hosts(draft: &Draft, group: &Value) -> Vec<String> {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path as FilePath, PathBuf};
 
 use lockstep_api::TrainingWorkload;
-use lockstep_cli::convert::{
+use lockstep_convert::{
     Document, Entry, ORIGINS, Origin, Path, PathStep, convert, find_entry, find_origin, yaml,
 };
 use serde_json::Value;
 
 fn folder() -> PathBuf {
-    FilePath::new(env!("CARGO_MANIFEST_DIR")).join("tests/convert")
+    FilePath::new(env!("CARGO_MANIFEST_DIR")).join("tests/examples")
 }
 
 /// Inputs, or expected outputs, of all examples.

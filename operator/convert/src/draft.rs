@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-use super::field::{Entry, Fate, FieldsAt, Path, PathStep, find_entry};
+use crate::error::{ConvertError, Result};
+use crate::field::{Entry, Fate, FieldsAt, Path, PathStep, find_entry};
 
 /// A comment about a field that has no equal in the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Draft {
         let prefix = text(metadata, "generateName");
         let derived = prefix.map(|prefix| derived_name(prefix, names));
         let Some(name) = text(metadata, "name").or(derived.as_deref()) else {
-            bail!("metadata.name: missing. A TrainingWorkload needs a name");
+            return Err(ConvertError::NoName);
         };
         let mut kept = Map::new();
         kept.insert("name".into(), json!(name));
@@ -123,7 +123,9 @@ impl Draft {
 
     pub fn groups_mut(&mut self) -> Result<&mut Vec<Value>> {
         let groups = self.workload.pointer_mut("/spec/groups");
-        groups.and_then(Value::as_array_mut).context("no groups")
+        groups
+            .and_then(Value::as_array_mut)
+            .ok_or(ConvertError::NoGroups)
     }
 
     /// Joins the second group to the first, if only the number of members differs. `name` names the
@@ -268,10 +270,10 @@ impl Draft {
                     self.visit(&path.then(PathStep::Index(n)), value, table)?;
                 }
             }
-            (Entry::Inner, _) => bail!(
-                "{}{shown}: {value} is neither an object nor a list",
-                self.label
-            ),
+            (Entry::Inner, _) => {
+                let (path, value) = (format!("{}{shown}", self.label), value.to_string());
+                return Err(ConvertError::NoParts { path, value });
+            }
             (Entry::Unknown, _) => {
                 let at = self.place(&shown, "");
                 let text = "unknown field, not converted. Check whether the workload needs it.";
@@ -290,7 +292,10 @@ impl Draft {
                 let at = self.place(path, at);
                 self.note(&at, &with_value(path, value), advice);
             }
-            Fate::Refused(why) => bail!("{}{}: {why}", self.label, with_value(path, value)),
+            Fate::Refused(why) => {
+                let field = format!("{}{}", self.label, with_value(path, value));
+                return Err(ConvertError::Field { field, why });
+            }
         }
         Ok(())
     }
@@ -367,12 +372,14 @@ pub fn int(object: &Value, shown: &str, path: &str) -> Result<Option<i64>> {
         return Ok(None);
     };
     let Some(number) = value.as_i64() else {
-        if value.as_str().is_some_and(|text| text.contains('$')) {
-            bail!(
-                "{shown}.{path}: {value} is a variable of a shell; run envsubst on the file first"
-            );
-        }
-        bail!("{shown}.{path}: {value} is not a whole number");
+        let (path, text) = (format!("{shown}.{path}"), value.as_str());
+        let is_variable = text.is_some_and(|text| text.contains('$'));
+        let value = value.to_string();
+        return Err(if is_variable {
+            ConvertError::ShellVariable { path, value }
+        } else {
+            ConvertError::NoNumber { path, value }
+        });
     };
     Ok(Some(number))
 }
@@ -383,7 +390,8 @@ pub fn list<'v>(object: &'v Value, shown: &str, path: &str) -> Result<Vec<(Strin
         return Ok(Vec::new());
     };
     let Some(items) = value.as_array() else {
-        bail!("{shown}.{path}: not a list");
+        let path = format!("{shown}.{path}");
+        return Err(ConvertError::NoList { path });
     };
     let named = items
         .iter()

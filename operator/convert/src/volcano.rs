@@ -1,15 +1,15 @@
 //! Volcano Job.
 
-use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::draft::{Draft, int, list, text};
-use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
-use super::hosts::{hosts, rename};
-use super::job::Reaction;
-use super::kubeflow::{OBJECT, add_tf_config, add_to_all};
-use super::mpi::{self, Mpi};
-use super::template::{self, append, mount, show_files};
+use crate::draft::{Draft, int, list, text};
+use crate::error::{ConvertError, Result};
+use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
+use crate::hosts::{hosts, rename};
+use crate::job::Reaction;
+use crate::kubeflow::{OBJECT, add_tf_config, add_to_all};
+use crate::mpi::{self, Mpi};
+use crate::template::{self, append, mount, show_files};
 
 const POLICY: &str = "TaskCompleted with CompleteJob: `spec.successPolicy.groups`. RestartJob and RestartTask after failures and evictions: the default. RestartPod: a rule with RestartPod. AbortJob, TerminateJob, CompleteJob after failures: a rule with FailWorkload. Others: a comment";
 
@@ -146,7 +146,7 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
     let spec = draft.origin["spec"].clone();
     let tasks = in_order(list(&spec, "spec", "tasks")?);
     if tasks.is_empty() {
-        bail!("spec.tasks: missing");
+        return Err(ConvertError::missing("spec.tasks"));
     }
     if let Some(class) = text(&spec, "priorityClassName") {
         draft.prioritize("spec.priorityClassName", class);

@@ -1,12 +1,12 @@
 //! Jobs of training-operator: PyTorchJob, JAXJob, TFJob, and what MPIJob has in common with them.
 
-use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::draft::{Draft, int, list, text};
-use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
-use super::hosts::hosts;
-use super::template::{
+use crate::draft::{Draft, int, list, text};
+use crate::error::{ConvertError, Result};
+use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
+use crate::hosts::hosts;
+use crate::template::{
     self, accelerators, add_variables, prepend_variable, refers_to, training_container,
 };
 
@@ -177,14 +177,14 @@ pub fn add_roles(draft: &mut Draft, roles: &Roles) -> Result<()> {
     let base = format!("spec.{}", roles.field);
     let specs = draft.origin["spec"][roles.field].as_object().cloned();
     let Some(specs) = specs.filter(|s| !s.is_empty()) else {
-        bail!("{base}: missing");
+        return Err(ConvertError::missing(base));
     };
     let is_role = |key: &str| roles.names.iter().any(|n| n.eq_ignore_ascii_case(key));
     if let Some(unknown) = specs.keys().find(|key| !is_role(key)) {
-        bail!(
-            "{base}.{unknown}: unknown role. The roles are {}",
-            roles.names.join(", ")
-        );
+        return Err(ConvertError::UnknownRole {
+            path: format!("{base}.{unknown}"),
+            roles: roles.names.join(", "),
+        });
     }
     let mut ports = Vec::new();
     for role in roles.names {
