@@ -271,9 +271,9 @@ pub struct InPlace {
     /// (docs/supervisor.md). It requires an installation with supervisors, an agent on the node and
     /// a suitable container. Never: no supervisor. Default: Auto.
     pub supervisor: SupervisorMode,
-    /// Deny: without a supervisor RestartGang becomes RecreateGang, because two attempts could
-    /// overlap. Allow: such gangs restart in place anyway. Restart domains of one member always
-    /// restart in place. Default: Deny.
+    /// Deny: RestartGang replaces the pods of members without a supervisor, because two attempts
+    /// could overlap. Allow: such members restart in place anyway. Restart domains of one member
+    /// always restart in place. Default: Deny.
     pub without_supervisor: WithoutSupervisor,
     /// Files of the training process in `/dev/shm` that the supervisor unlinks before the next
     /// attempt. CleanKnown: leftovers of communication libraries and of Python's multiprocessing, by

@@ -3,15 +3,15 @@ use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::IncidentStage;
+use lockstep_api::workload::{FailureAction, IncidentStage};
 
 use super::rejected::is_recently_rejected;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
-use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors};
+use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors, may_keep_pods};
 use crate::facts::{Facts, NO_NODES, Standing};
 use crate::failure::domain::awaits_node;
 use crate::gangs::PlacementView;
-use crate::ledger::{DomainLedger, GangLedger, Ledger};
+use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
 use crate::objects::supervise::Delivery;
@@ -213,10 +213,11 @@ impl<'a> GangPods<'_, 'a> {
             self.gang.basic || self.placement.is_none() || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
             if !self.facts.is_ordered(&domain.key, entry.attempt)
-                || self.old_attempt_runs(domain, entry)
+                || self.replaced_pods_run(domain, entry, FailureAction::replaces_pods)
             {
                 continue;
             }
+            let others_run = self.others_run(domain, entry);
             // The address of a coordinator of several domains must not change.
             let recreations = if has_own_coordinator(self.facts.spec(), self.membership, domain) {
                 entry.recreations
@@ -250,7 +251,7 @@ impl<'a> GangPods<'_, 'a> {
                         has_peers: has_peers(domain),
                         native_group: self.native_group,
                     };
-                    if let Some(pod) = self.new_pod(plan, wake) {
+                    if let Some(pod) = self.new_pod(plan, others_run, wake) {
                         out.add(member.clone(), pod);
                     }
                 }
@@ -258,13 +259,30 @@ impl<'a> GangPods<'_, 'a> {
         }
     }
 
-    /// True if a replaced pod may still run its training container. New pods of a whole domain wait
-    /// for the end of the old pods: both attempts could rendezvous at the same address.
-    fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger) -> bool {
+    /// True if members of the old attempt may run beside a new pod without a supervisor, which does
+    /// not wait at the barrier.
+    fn others_run(&self, domain: &Domain, entry: &DomainLedger) -> bool {
+        let policy = &self.facts.spec().failure_policy.in_place;
+        let waits = |i: &OpenIncident| {
+            i.stage != IncidentStage::Arrived || self.replaced_pods_run(domain, entry, |_| true)
+        };
+        !may_keep_pods(policy, has_peers(domain), false)
+            && entry.incident.as_ref().is_some_and(waits)
+    }
+
+    /// True if a pod that such an action replaces may still run its training container. New pods of
+    /// a whole domain wait for the end of the old pods: both attempts could rendezvous at the same
+    /// address.
+    fn replaced_pods_run(
+        &self,
+        domain: &Domain,
+        entry: &DomainLedger,
+        by: impl Fn(FailureAction) -> bool,
+    ) -> bool {
         let Some(incident) = &entry.incident else {
             return false;
         };
-        incident.action.replaces_pods()
+        by(incident.action)
             && domain.members.iter().any(|member| {
                 let pods = self.facts.pods_of(member).iter();
                 pods.filter(|pod| incident.replaces_pod(pod))
@@ -290,8 +308,9 @@ impl<'a> GangPods<'_, 'a> {
         }
     }
 
-    /// `None` while an old pod, the node or its agent prevents the creation.
-    fn new_pod(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Pod> {
+    /// `None` while an old pod, the node or its agent prevents the creation, or `others_run` beside a
+    /// pod without a supervisor.
+    fn new_pod(&self, plan: PodPlan<'_>, others_run: bool, wake: &mut Wake) -> Option<Pod> {
         let facts = self.facts;
         let old_pods = facts.pods_of(plan.member);
         let assigned = self.nodes().get(plan.member).map(NodeName::as_str);
@@ -321,6 +340,9 @@ impl<'a> GangPods<'_, 'a> {
             }),
             ..plan
         };
+        if others_run && plan.supervised.is_none() {
+            return None;
+        }
         pod(facts.view, self.membership, plan)
     }
 

@@ -16,7 +16,7 @@ use lockstep_api::workload::{CauseKind, IncidentStage};
 
 use super::domain::{
     Consequence, DomainPass, DomainScope, awaits_node, awaits_nodes, continues_without, is_up,
-    restarts_in_place,
+    keeps_pod,
 };
 use super::restart_budget::refund;
 use crate::facts::Facts;
@@ -84,7 +84,7 @@ impl DomainPass<'_> {
         let returned = |member: &Member| {
             let pod = facts.pods_of(member).last().copied();
             pod.is_some_and(|p| {
-                restarts_in_place(facts, member, p)
+                keeps_pod(facts, self.scope.domain, member, p)
                     && p.node.as_deref().is_some_and(|n| facts.usable(gang, n))
             })
         };

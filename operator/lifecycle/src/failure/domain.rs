@@ -9,6 +9,7 @@ use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
+use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::{Facts, MemberObservation, NO_NODES, Standing};
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
@@ -173,7 +174,7 @@ pub(crate) fn continues_without(
 }
 
 /// True if the training container can be stopped and its kubelet then starts it again.
-pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
+fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
     let Some(node) = pod.place() else {
         return false;
     };
@@ -183,6 +184,19 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
         .is_some_and(|t| t.exit_code == 0);
     let runs = pod.is_live() && !finished;
     runs && !facts.lost(node) && (facts.can_stop(node) || facts.can_stop_soon(node))
+}
+
+/// True if the member keeps its pod in a restart of all members: its training container restarts in
+/// place, after the barrier or without peers, unless the policy permits overlapping attempts.
+pub(crate) fn keeps_pod(
+    facts: &Facts<'_>,
+    domain: &Domain,
+    member: &Member,
+    pod: &PodView,
+) -> bool {
+    let policy = &facts.spec().failure_policy.in_place;
+    restarts_in_place(facts, member, pod)
+        && may_keep_pods(policy, has_peers(domain), pod.is_supervised())
 }
 
 /// True if a pod on a silent node is kept: its member has no other node yet, while other members

@@ -11,7 +11,7 @@ use lockstep_api::membership::{Membership, Rank};
 use lockstep_api::time::doubling;
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
-use super::domain::{Consequence, DomainPass, DomainScope, restarts_in_place};
+use super::domain::{Consequence, DomainPass, DomainScope, keeps_pod};
 use super::policy::{Failure, Response, began, respond};
 use super::restart_budget::{refund, refund_dependents};
 use crate::cause::describe;
@@ -115,7 +115,7 @@ impl DomainPass<'_> {
         let drains = is_drain(facts, &response.cause);
         for &member in &self.scope.all {
             let drained = drains && is_on_cordoned_node(facts, domain, member);
-            if drained || gets_new_pod(facts, domain, action, member) {
+            if drained || self.gets_new_pod(domain, action, member) {
                 replace.insert(member.clone());
             }
         }
@@ -155,8 +155,14 @@ impl DomainPass<'_> {
         }
     }
 
+    fn gets_new_pod(&self, domain: &DomainLedger, action: FailureAction, member: &Member) -> bool {
+        let (facts, pod) = (self.facts, self.facts.current(domain, member));
+        let stays = pod.is_some_and(|p| keeps_pod(facts, self.scope.domain, member, p));
+        action.replaces_pods() || !stays
+    }
+
     /// Replaces a restart in place by new pods in three cases: the policy requires a barrier and
-    /// the pods have none; the in-place tries are used up; the kubelet's back-off, which also
+    /// no pod has one; the in-place tries are used up; the kubelet's back-off, which also
     /// doubles, exceeds the duration of a restart with new pods.
     fn escalate(&self, domain: &DomainLedger, action: FailureAction, tries: i32) -> FailureAction {
         let facts = self.facts;
@@ -164,10 +170,13 @@ impl DomainPass<'_> {
         // `None`: the tier is unknown.
         let current = |m: &&Member| facts.current(domain, m);
         let pods = self.scope.unfinished.iter().filter_map(current);
-        let tiers: Vec<Option<Tier>> = pods.map(|pod| pod.identity.tier).collect();
-        let has_barrier =
-            !tiers.is_empty() && tiers.iter().all(|t| t.is_some_and(Tier::has_barrier));
-        let denied = !may_keep_pods(in_place, has_peers(self.scope.domain), has_barrier);
+        let has_peers = has_peers(self.scope.domain);
+        // Only members without a supervisor get new pods if other members have one.
+        let tiers = pods
+            .map(|pod| pod.identity.tier)
+            .filter(|tier| may_keep_pods(in_place, has_peers, tier.is_some_and(Tier::has_barrier)));
+        let tiers: Vec<Option<Tier>> = tiers.collect();
+        let denied = tiers.is_empty() && !may_keep_pods(in_place, has_peers, false);
         let (first, longest) = KUBELET_BACKOFF;
         let held_back = doubling(first, longest, tries) > facts.view.settings().recreate_takes;
         let slow = held_back && tiers.iter().any(|t| t.is_none_or(Tier::kubelet_backs_off));
@@ -317,21 +326,6 @@ fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
         until: facts.now + facts.view.settings().avoid,
     };
     Some((NodeName::read(Some(&cause.node))?, avoidance))
-}
-
-fn gets_new_pod(
-    facts: &Facts<'_>,
-    domain: &DomainLedger,
-    action: FailureAction,
-    member: &Member,
-) -> bool {
-    if action.replaces_pods() {
-        return true;
-    }
-    let stays = facts
-        .current(domain, member)
-        .is_some_and(|p| restarts_in_place(facts, member, p));
-    !stays
 }
 
 /// True if a later known cause replaces the cause of the incident.

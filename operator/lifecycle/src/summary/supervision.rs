@@ -44,7 +44,7 @@ pub(super) fn restarts_in_place(
             false,
             reasons::DENIED,
             format!(
-                "training containers run without a supervisor: {why}; so RestartGang recreates pods. \
+                "training containers run without a supervisor: {why}; so RestartGang recreates their pods. \
                  failurePolicy.inPlace.withoutSupervisor: Allow restarts them in place"
             ),
         );
