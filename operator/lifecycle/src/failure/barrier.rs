@@ -19,6 +19,7 @@ use super::domain::{
     keeps_pod,
 };
 use super::restart_budget::refund;
+use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, OpenIncident};
@@ -140,9 +141,23 @@ impl DomainPass<'_> {
             }
         }
         let replaced = scope.unfinished.iter().filter(|m| domain.replaces(m));
-        let under_way = replaced.filter(|m| !is_back(facts, domain, m)).count();
-        let allowed = at_once(scope).saturating_sub(under_way);
+        let under_way = replaced.filter(|m| !is_back(facts, domain, m) && !self.waits_for_all(m));
+        let allowed = at_once(scope).saturating_sub(under_way.count());
         overdue.into_iter().take(allowed).cloned().collect()
+    }
+
+    /// True if the new pod of a replaced member will have no supervisor. It is created once all
+    /// members have stopped, so the replacement of overdue members does not wait for it.
+    fn waits_for_all(&self, member: &Member) -> bool {
+        let (facts, scope) = (self.facts, &self.scope);
+        let policy = &facts.spec().failure_policy.in_place;
+        let starts_alone = match scope.assigned.get(member) {
+            Some(node) => facts.delivery(node.as_str()).is_none(),
+            None => facts.view.kube_scheduler_places() && !facts.view.all_agents_supervise(),
+        };
+        !may_keep_pods(policy, has_peers(scope.domain), false)
+            && facts.current(self.entry(), member).is_none()
+            && starts_alone
     }
 
     /// Survivors keep their nodes during the search for a replacement, up to a timeout. Members
