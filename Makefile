@@ -313,6 +313,10 @@ bench-two-shapes: ## Victims for gangs of two shapes beside proven optima, the t
 		python3 tests/bench/quality/score.py target/two-shapes tests/bench/quality/optima.jsonl $$order target/two-shapes-$$order.jsonl; \
 	done
 
+.PHONY: bench-topology
+bench-topology: ## How fast the scheduler places gangs of 4 and 1,000 pods, each in a rack, on 5,000 nodes; RUNS=5
+	$(CARGO) run -q --release -p lockstep-bench --bin bench-topology -- $(or $(RUNS),5)
+
 .PHONY: bench-scrape
 bench-scrape: ## How long a leading manager takes to answer a scrape, by workloads
 	$(CARGO) run -q --release -p lockstep-bench --bin bench-scrape

@@ -1,7 +1,7 @@
 //! A cluster with running and waiting gangs for the scheduling cycle, without an API server.
 //! Requests of a cycle are applied before the next cycle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
-use lockstep_api::workload::DisruptionMode;
+use lockstep_api::workload::{DisruptionMode, TopologyLevel, TopologyMode, TopologyScope};
 use lockstep_model::volumes::{VolumeCheck, VolumeNeeds};
 use lockstep_model::{ClusterModel, Constraints, Node, Pod, Resources};
 use lockstep_scheduler::GangPhase;
@@ -41,6 +41,8 @@ pub struct World {
 
 /// Number of nodes that are cordoned at first, with work of low priority.
 const CORDONED: usize = 64;
+/// Label of a node's rack, and number of nodes of a rack, as in upstream's `scheduler_perf`.
+const RACK: (&str, usize) = ("topology.kubernetes.io/rack", 100);
 
 impl World {
     fn empty(nodes: usize) -> Self {
@@ -92,6 +94,54 @@ impl World {
             }
         }
         world
+    }
+
+    /// Empty nodes in racks of 100, and waiting gangs of `members` pods that must each share a rack.
+    /// Amounts are those of the topology cases of upstream's `scheduler_perf`.
+    pub fn of_racks(nodes: usize, gangs: usize, members: usize) -> Self {
+        let mut world = Self::empty(nodes);
+        let (key, size) = RACK;
+        world.model.use_topology_key(key);
+        let offers = resources(&[("cpu", "4"), ("memory", "32Gi"), ("pods", "110")]);
+        for ix in 0..nodes {
+            let mut node = Node {
+                allocatable: offers.clone(),
+                ..node(ix, false)
+            };
+            node.labels
+                .insert(key.to_owned(), format!("rack-{}", ix / size));
+            world.model.upsert_node(node);
+        }
+        let requests = resources(&[("cpu", "100m"), ("memory", "100Mi"), ("pods", "1")]);
+        let holds = Arc::new(requests);
+        for number in 0..gangs {
+            let name = format!("gang-{number:05}");
+            world.gang(&name, 0, members, &holds, None);
+        }
+        let level = TopologyLevel {
+            key: key.to_owned(),
+            mode: TopologyMode::Required,
+            scope: TopologyScope::Gang,
+        };
+        for gang in world.gangs.values_mut() {
+            Arc::make_mut(gang).group.topology = vec![level.clone()];
+        }
+        world
+    }
+
+    /// Number of gangs with a node for each member, all in one rack.
+    pub fn placed_in_a_rack(&self) -> usize {
+        let placed = self.gangs.values().filter(|gang| {
+            let Some(assigned) = &gang.group.assigned else {
+                return false;
+            };
+            let rack_of = |node: &NodeName| -> Option<usize> {
+                Some(node.as_str().strip_prefix("node-")?.parse::<usize>().ok()? / RACK.1)
+            };
+            let racks: BTreeSet<Option<usize>> = assigned.values().map(rack_of).collect();
+            racks.len() == 1 && assigned.len() == gang.gang.members().count()
+        });
+        placed.count()
     }
 
     /// Nodes of 8 GPUs, all used by gangs of 16 nodes, and waiting gangs.

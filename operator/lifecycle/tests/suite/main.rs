@@ -8,6 +8,7 @@ mod all_nodes;
 mod barrier;
 mod basics;
 mod charges;
+mod completion;
 mod containers;
 mod dependencies;
 mod elastic;

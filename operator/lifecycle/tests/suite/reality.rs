@@ -12,7 +12,7 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::{Value, json};
 
-use super::placements::two_groups;
+use super::completion::two_groups;
 
 fn deny(n: i32) -> Value {
     gang_with(

@@ -12,7 +12,7 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
-use super::placements::two_groups;
+use super::completion::two_groups;
 
 /// Rounds of a second.
 fn run_for(w: &mut Solo, seconds: i64) {

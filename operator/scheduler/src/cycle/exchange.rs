@@ -1,8 +1,8 @@
 //! Gangs that exchange nodes within one cycle.
 //!
-//! The first written status would promise a node that another gang still has, permanently if the
-//! process dies then. So one gang releases its nodes, and gets new nodes in the next cycle. Until
-//! then, its new nodes stay reserved against gangs behind it in the queue.
+//! The first written status would promise a node that another gang still has. So one gang releases
+//! its nodes, and gets new nodes in the next cycle. Until then, its new nodes stay reserved against
+//! gangs behind it in the queue.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,6 +20,9 @@ use crate::waits::{circles, waits_for};
 
 /// Breaks circles of gangs that exchange nodes. Leaves circles of bound pods and of preemptors,
 /// whose nodes other pods hold anyway. Runs after all decisions.
+///
+/// Without this stage, if the process dies between the two writes, both gangs hold one node until
+/// `overlap` takes it from one of them in the next cycle, and pods of both can be created for it.
 pub(super) fn break_circles(gangs: &mut [GangState]) {
     loop {
         let placed_anew = gangs.iter().enumerate().filter(|(_, gang)| !gang.unmoved());

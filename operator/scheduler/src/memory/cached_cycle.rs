@@ -4,6 +4,10 @@
 //! on accelerator nodes, and workloads report checkpoints. A cycle without requests is cached, and
 //! such changes run no new cycle. The cached verdicts stay correct; only amounts in messages age,
 //! by at most 30 s.
+//!
+//! Verdicts of equivalence classes (`inadmissible`) save evaluations and searches, but such a cycle
+//! still reads all gangs and reserves nodes: 20 ms of CPU in `bench-passes`, where the cached cycle
+//! takes less than 1 ms.
 
 use std::collections::HashSet;
 use std::sync::Arc;
