@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::schema::CheckError;
+use crate::yaml::YamlError;
 
 pub type Result<T> = std::result::Result<T, ConvertError>;
 
@@ -33,6 +34,8 @@ pub enum ConvertError {
         .kind.to_lowercase()
     )]
     NoRuntime { kind: String, name: String },
+    #[error("MPI needs a launcher, and no part of the job or its runtime is named {name:?}")]
+    NoLauncher { name: String },
     #[error("the runtime has no replicatedJobs")]
     EmptyRuntime,
     #[error("metadata.name: missing. A TrainingWorkload needs a name")]
@@ -72,6 +75,8 @@ pub enum ConvertError {
     NoNodeBesideLauncher { nodes: i64 },
     #[error("no groups")]
     NoGroups,
+    #[error(transparent)]
+    Yaml(#[from] YamlError),
     #[error(transparent)]
     Check(#[from] CheckError),
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::draft::{Draft, int, list, text};
 use crate::error::{ConvertError, Result};
 use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
-use crate::hosts::{hosts, rename};
+use crate::hosts::{hosts, rename, roles};
 use crate::job::Reaction;
-use crate::kubeflow::{OBJECT, add_tf_config, add_to_all};
+use crate::kubeflow::{OBJECT, add_ranks, add_tf_config, add_to_all};
 use crate::mpi::{self, Mpi};
 use crate::template::{self, append, mount, show_files};
 
@@ -29,7 +29,10 @@ const FIELDS: &[Field] = &[
         "/spec/groups",
         "not converted. Create the claim yourself, and add it under volumes and volumeMounts of the templates.",
     ),
-    mapped("tasks[].name", "`spec.groups[].name`"),
+    mapped(
+        "tasks[].name",
+        "`spec.groups[].name`; hostnames `<job>-<task>-<n>.<job>` in the templates become those of Lockstep",
+    ),
     mapped("tasks[].replicas", "`spec.groups[].replicas`"),
     mapped("tasks[].minAvailable", "a comment if less than replicas"),
     noted(
@@ -61,7 +64,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "plugins.svc",
-        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; files `/etc/volcano/<task>.host` if a container names that folder; hostnames `<job>-<task>-<n>.<job>` in strings become those of Lockstep",
+        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; files `/etc/volcano/<task>.host` if a container names that folder. The plugins tensorflow and mpi include it",
     ),
     mapped(
         "plugins.ssh",
@@ -69,7 +72,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "plugins.pytorch",
-        "one world of all members, with the variables of Lockstep; `--port`: `spec.network.port`",
+        "one world of all members, with the variables of Lockstep; `--port`: `spec.network.port`. `RANK` and `WORLD_SIZE` are set if a command refers to them and it has several accelerators",
     ),
     mapped(
         "plugins.tensorflow",
@@ -323,7 +326,8 @@ fn add_plugins(draft: &mut Draft, plugins: &Value) -> Result<()> {
             &[("VC_TASK_INDEX", index.clone()), ("VK_TASK_INDEX", index)],
         )?;
     }
-    if has("svc") {
+    rename(draft, &roles(draft), false)?;
+    if has("svc") || has("tensorflow") || has("mpi") {
         add_hosts(draft)?;
     }
     if has("pytorch") {
@@ -333,6 +337,7 @@ fn add_plugins(draft: &mut Draft, plugins: &Value) -> Result<()> {
         {
             draft.set("/spec/network/port", json!(port));
         }
+        add_ranks(draft, 1)?;
     }
     if has("tensorflow") {
         let port = argument(&plugins["tensorflow"], "port").and_then(|p| p.parse().ok());
@@ -374,13 +379,6 @@ fn add_hosts(draft: &mut Draft) -> Result<()> {
         let name = name.to_uppercase().replace('-', "_");
         variables.push((format!("VC_{name}_HOSTS"), hosts.join(",")));
         variables.push((format!("VC_{name}_NUM"), hosts.len().to_string()));
-    }
-    if rename(draft)? {
-        draft.note(
-            "/spec/groups",
-            "spec.plugins.svc",
-            "hostnames of members in the templates are renamed to `<job>-<task>-<n>-0.<job>`.",
-        );
     }
     let variables: Vec<(&str, String)> = variables
         .iter()
