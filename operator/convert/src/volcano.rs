@@ -64,7 +64,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "plugins.svc",
-        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; files `/etc/volcano/<task>.host` if a container names that folder. The plugins tensorflow and mpi include it",
+        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; files `/etc/volcano/<task>.host` if a container names that folder. The plugins mpi, pytorch and tensorflow include it",
     ),
     mapped(
         "plugins.ssh",
@@ -98,7 +98,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "maxRetry",
-        "`spec.failurePolicy.limits`, at most 100; default 3",
+        "`spec.failurePolicy.limits`, at most 100; absent or 0: 3",
     ),
     copied("ttlSecondsAfterFinished", "/spec/ttlSecondsAfterFinished"),
     mapped("priorityClassName", "`spec.priorityClassName`"),
@@ -140,13 +140,21 @@ pub const TABLE: &[FieldsAt] = &[
 
 /// Restart of one member.
 const ONE: Reaction = Reaction::new("RestartPod", true);
+/// Plugins to which Volcano adds svc.
+const INCLUDE_SVC: [&str; 3] = ["mpi", "pytorch", "tensorflow"];
 /// Folder of the files of plugin svc.
 const FOLDER: &str = "/etc/volcano";
-/// Retries of a job that sets no limit.
+/// Retries of a job that sets no limit, or 0.
 const MAX_RETRY: i64 = 3;
 
 pub fn convert(draft: &mut Draft) -> Result<()> {
-    let spec = draft.origin["spec"].clone();
+    let mut spec = draft.origin["spec"].clone();
+    let tasks = spec["tasks"].as_array_mut().into_iter().flatten();
+    for (n, task) in tasks.enumerate() {
+        if text(task, "name").is_none() && task.is_object() {
+            task["name"] = json!(format!("default{n}"));
+        }
+    }
     let tasks = in_order(list(&spec, "spec", "tasks")?);
     if tasks.is_empty() {
         return Err(ConvertError::missing("spec.tasks"));
@@ -157,7 +165,8 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
     for (path, task) in &tasks {
         add_task(draft, path, task)?;
     }
-    let limit = int(&spec, "spec", "maxRetry")?.unwrap_or(MAX_RETRY);
+    let limit = int(&spec, "spec", "maxRetry")?.filter(|limit| *limit != 0);
+    let limit = limit.unwrap_or(MAX_RETRY);
     draft.limit_restarts("spec.maxRetry", limit);
     if let Some(minimum) = int(&spec, "spec", "minAvailable")?
         && draft
@@ -176,7 +185,7 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
 }
 
 fn name_of(task: &Value) -> &str {
-    text(task, "name").unwrap_or("default")
+    text(task, "name").unwrap_or_default()
 }
 
 /// Tasks with each task behind those it depends on.
@@ -327,7 +336,12 @@ fn add_plugins(draft: &mut Draft, plugins: &Value) -> Result<()> {
         )?;
     }
     rename(draft, &roles(draft), false)?;
-    if has("svc") || has("tensorflow") || has("mpi") {
+    let uses_svc = |group: &Value| {
+        let template = group["template"].to_string();
+        template.contains(FOLDER) || template.contains("VC_")
+    };
+    let brings_svc = INCLUDE_SVC.iter().any(|name| has(name));
+    if has("svc") || (brings_svc && draft.groups().iter().any(uses_svc)) {
         add_hosts(draft)?;
     }
     if has("pytorch") {

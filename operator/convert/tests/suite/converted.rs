@@ -368,13 +368,17 @@ fn the_ranks_of_members_with_several_gpus_are_set_for_commands_that_use_them() {
 }
 
 #[test]
-fn a_plugin_of_volcano_brings_those_it_needs() {
-    let job = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: j}\nspec: {plugins: {tensorflow: []}, tasks: [{name: w, replicas: 2, template: {spec: {containers: [{name: c, image: i, command: [cat, /etc/volcano/w.host]}]}}}]}";
-    let (object, _) = workload(job);
-    let template = object["spec"]["groups"][0]["template"].to_string();
-    assert!(template.contains("VC_W_HOSTS"), "{template}");
-    assert!(
-        template.contains(r#""volcano-w.host":"j-w-0-0.j\nj-w-1-0.j""#),
-        "{template}"
-    );
+fn a_volcano_job_gets_what_volcano_adds() {
+    let task = "replicas: 2, template: {spec: {containers: [{name: c, image: i, command: [cat, /etc/volcano/default0.host]}]}}";
+    for plugin in ["mpi: [--master=default0]", "pytorch: []", "tensorflow: []"] {
+        let (object, _) = workload(&format!(
+            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {{name: j}}\nspec: {{maxRetry: 0, plugins: {{{plugin}}}, tasks: [{{{task}}}, {{{task}}}]}}"
+        ));
+        let spec = &object["spec"];
+        let template = spec["groups"][0]["template"].to_string();
+        assert!(template.contains("VC_DEFAULT1_HOSTS"), "{template}");
+        let file = r#""volcano-default0.host":"j-default0-0-0.j\nj-default0-1-0.j""#;
+        assert!(template.contains(file), "{template}");
+        assert_eq!(spec["failurePolicy"]["limits"]["maxRestarts"], 3);
+    }
 }
