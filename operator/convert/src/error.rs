@@ -3,7 +3,6 @@
 use thiserror::Error;
 
 use crate::schema::CheckError;
-use crate::yaml::YamlError;
 
 pub type Result<T> = std::result::Result<T, ConvertError>;
 
@@ -75,8 +74,6 @@ pub enum ConvertError {
     NoNodeBesideLauncher { nodes: i64 },
     #[error("no groups")]
     NoGroups,
-    #[error(transparent)]
-    Yaml(#[from] YamlError),
     #[error(transparent)]
     Check(#[from] CheckError),
 }

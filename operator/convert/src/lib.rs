@@ -101,9 +101,9 @@ pub struct Document {
 /// API groups whose objects order the jobs of another project.
 const QUEUES: [&str; 2] = ["kueue.x-k8s.io/", "scheduling.volcano.sh/"];
 
-/// Reads the objects of a manifest, with those of its Lists.
-pub fn read(manifest: &str) -> Result<Vec<Value>> {
-    let objects: Vec<Value> = yaml::read(manifest)?.into_iter().flat_map(items).collect();
+/// The objects of a manifest's documents, with those of Lists.
+pub fn objects(documents: Vec<Value>) -> Result<Vec<Value>> {
+    let objects: Vec<Value> = documents.into_iter().flat_map(items).collect();
     let is_object = |o: &Value| text(o, "apiVersion").and(text(o, "kind")).is_some();
     if objects.iter().all(is_object) {
         Ok(objects)

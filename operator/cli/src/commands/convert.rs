@@ -14,8 +14,9 @@ pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outc
     let mut objects = Vec::new();
     for path in file::manifests(&args.filename)? {
         let text = file::read_text(&path)?;
-        let read = lockstep_convert::read(&text);
-        objects.extend(read.with_context(|| format!("manifest {}", path.display()))?);
+        let named = || format!("manifest {}", path.display());
+        let documents = yaml::read(&text).with_context(named)?;
+        objects.extend(lockstep_convert::objects(documents).with_context(named)?);
     }
     let failed = add_runtimes(connection, &mut objects).await.err();
     let converted = match (convert_objects(&objects), failed) {

@@ -5,7 +5,8 @@ use std::path::{Path as FilePath, PathBuf};
 
 use lockstep_api::TrainingWorkload;
 use lockstep_convert::{
-    Document, Entry, ORIGINS, Origin, Path, PathStep, convert, find_entry, find_origin, yaml,
+    Document, Entry, ORIGINS, Origin, Path, PathStep, convert, find_entry, find_origin, objects,
+    yaml,
 };
 use serde_json::Value;
 
@@ -28,11 +29,12 @@ fn files(ending: &str) -> Vec<PathBuf> {
 }
 
 fn read(path: &FilePath) -> Vec<Value> {
-    lockstep_convert::read(&std::fs::read_to_string(path).unwrap()).unwrap()
+    objects(yaml::read(&std::fs::read_to_string(path).unwrap()).unwrap()).unwrap()
 }
 
 pub fn converted(text: &str) -> Result<Vec<Document>, String> {
-    let objects = lockstep_convert::read(text).map_err(|e| format!("{e:#}"))?;
+    let documents = yaml::read(text).map_err(|e| format!("{e:#}"))?;
+    let objects = objects(documents).map_err(|e| format!("{e:#}"))?;
     convert(&objects).map_err(|e| format!("{e:#}"))
 }
 
