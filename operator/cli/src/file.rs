@@ -1,7 +1,9 @@
 //! Snapshot and manifest files.
 
+use std::ffi::OsStr;
+use std::fs::DirEntry;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use kube::Resource;
@@ -59,8 +61,42 @@ pub struct Manifest {
     pub written: Value,
 }
 
+/// The manifests that paths name: files, and the files in folders, as kubectl takes them.
+pub fn manifests(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut out = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            out.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).and_then(Iterator::collect::<std::io::Result<_>>);
+        let entries: Vec<DirEntry> =
+            entries.with_context(|| format!("cannot read {}", path.display()))?;
+        let mut found: Vec<PathBuf> = entries.iter().map(DirEntry::path).collect();
+        let is_manifest = |end: &str| ["json", "yaml", "yml"].contains(&end);
+        found.retain(|file| {
+            file.extension()
+                .and_then(OsStr::to_str)
+                .is_some_and(is_manifest)
+        });
+        if found.is_empty() {
+            bail!(
+                "{}: no file that ends in .json, .yaml or .yml",
+                path.display()
+            );
+        }
+        found.sort();
+        out.extend(found);
+    }
+    Ok(out)
+}
+
 /// The text of a file, or of standard input.
 pub fn read_text(path: &Path) -> Result<String> {
+    let url = path.to_str().filter(|path| path.contains("://"));
+    if let Some(url) = url {
+        bail!("{url}: URLs are not read. Pipe it: curl -sSfL '{url}' | kubectl lockstep ... -f -");
+    }
     let text = if path.as_os_str() == DASH {
         std::io::read_to_string(std::io::stdin())
     } else {

@@ -372,14 +372,8 @@ pub fn int(object: &Value, shown: &str, path: &str) -> Result<Option<i64>> {
         return Ok(None);
     };
     let Some(number) = value.as_i64() else {
-        let (path, text) = (format!("{shown}.{path}"), value.as_str());
-        let is_variable = text.is_some_and(|text| text.contains('$'));
-        let value = value.to_string();
-        return Err(if is_variable {
-            ConvertError::ShellVariable { path, value }
-        } else {
-            ConvertError::NoNumber { path, value }
-        });
+        let (path, value) = (format!("{shown}.{path}"), value.to_string());
+        return Err(ConvertError::NoNumber { path, value });
     };
     Ok(Some(number))
 }

@@ -33,6 +33,8 @@ pub enum ConvertError {
         .kind.to_lowercase()
     )]
     NoRuntime { kind: String, name: String },
+    #[error("MPI needs a launcher, and no part of the job or its runtime is named {name:?}")]
+    NoLauncher { name: String },
     #[error("the runtime has no replicatedJobs")]
     EmptyRuntime,
     #[error("metadata.name: missing. A TrainingWorkload needs a name")]

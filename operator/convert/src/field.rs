@@ -19,7 +19,7 @@ pub enum Fate {
 }
 
 /// A field of an origin kind.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Path below its part. `*`: any key. `[]`: an element of a list. `**`: everything below.
     pub path: &'static str,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::draft::{Draft, int, list, text};
 use crate::error::{ConvertError, Result};
 use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
+use crate::hosts::{Role, rename};
 use crate::kubeflow::OBJECT;
 use crate::template;
 
@@ -105,6 +106,12 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
     let template = template::convert(draft, &spec["template"], source, "/spec/groups/0", "")?;
     let group = json!({"name": "worker", "replicas": members, "template": template});
     draft.add_group("spec.template", group)?;
+    let role = Role {
+        prefix: format!("{}-", draft.name()),
+        group: "worker".to_owned(),
+        first: 0,
+    };
+    rename(draft, &[role], false)?;
     let limit = int(&spec, "spec", "backoffLimit")?.unwrap_or(BACKOFF_LIMIT);
     draft.limit_restarts("spec.backoffLimit", limit);
     add_rules(draft, &spec, "spec", None, Reaction::FAIL)

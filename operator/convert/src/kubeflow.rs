@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::draft::{Draft, int, list, text};
 use crate::error::{ConvertError, Result};
 use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
-use crate::hosts::hosts;
+use crate::hosts::{hosts, rename, roles};
 use crate::template::{
     self, accelerators, add_variables, prepend_variable, refers_to, training_container,
 };
@@ -279,6 +279,8 @@ pub fn convert_pytorch(draft: &mut Draft) -> Result<()> {
             restart_policy: "OnFailure",
         },
     )?;
+    let mut hostnames = roles(draft);
+    let masters = draft.groups().first().map_or(0, |g| draft.replicas(g));
     // A rule that names one of the groups keeps them apart.
     if draft
         .workload
@@ -289,19 +291,26 @@ pub fn convert_pytorch(draft: &mut Draft) -> Result<()> {
     }
     if draft.groups().len() > 1 {
         draft.set("/spec/network/world", json!("Workload"));
+    } else if let [master, worker] = hostnames.as_mut_slice() {
+        master.group.clone_from(&worker.group);
+        worker.first = masters;
     }
+    rename(draft, &hostnames, true)?;
     apply_run_policy(draft)?;
-    apply_elastic_policy(draft)?;
+    let processes = apply_elastic_policy(draft)?;
     if draft.origin["spec"]["elasticPolicy"].is_object() {
         draft.scale_group("worker")?;
     }
-    add_ranks(draft)
+    add_ranks(draft, processes)
 }
 
-/// Sets the variables of training-operator that commands refer to and that Lockstep leaves to the
-/// launcher of several accelerators.
-fn add_ranks(draft: &mut Draft) -> Result<()> {
-    let members = draft.members();
+/// Sets the variables of the origin that commands refer to and that Lockstep leaves to the launcher
+/// of several accelerators. `processes` of each member count in the size of the world.
+pub fn add_ranks(draft: &mut Draft, processes: i64) -> Result<()> {
+    let world = match processes {
+        1 => "$(PET_NNODES)".to_owned(),
+        _ => (draft.members() * processes).to_string(),
+    };
     let mut changed = Vec::new();
     for (n, group) in draft.groups_mut()?.iter_mut().enumerate() {
         let Some(container) = training_container(&mut group["template"]) else {
@@ -310,17 +319,9 @@ fn add_ranks(draft: &mut Draft) -> Result<()> {
         if accelerators(container) < 2 {
             continue;
         }
-        let mut variables = container["env"].as_array().into_iter().flatten();
-        let processes = variables
-            .find(|v| v["name"] == "PET_NPROC_PER_NODE")
-            .and_then(|v| v["value"].as_str()?.parse::<i64>().ok());
-        let world = match processes {
-            Some(processes) => (members * processes).to_string(),
-            None => "$(PET_NNODES)".to_owned(),
-        };
         for (name, value) in [
             ("RANK", "$(PET_NODE_RANK)".to_owned()),
-            ("WORLD_SIZE", world),
+            ("WORLD_SIZE", world.clone()),
         ] {
             if refers_to(container, name) {
                 prepend_variable(container, name, &value);
@@ -332,13 +333,14 @@ fn add_ranks(draft: &mut Draft) -> Result<()> {
         draft.note(
             &format!("/spec/groups/{n}/template"),
             &format!("variable {name}"),
-            "set here as by training-operator, because the command refers to it. Lockstep leaves it to the launcher of several accelerators.",
+            "set as by the origin, because the command refers to it. Lockstep leaves it to the launcher of several accelerators.",
         );
     }
     Ok(())
 }
 
-fn apply_elastic_policy(draft: &mut Draft) -> Result<()> {
+/// Returns the number of processes of each member.
+fn apply_elastic_policy(draft: &mut Draft) -> Result<i64> {
     let spec = draft.origin["spec"].clone();
     let shown = "spec";
     // training-operator sets it, and without it the log of a killed process lacks its last lines.
@@ -347,6 +349,7 @@ fn apply_elastic_policy(draft: &mut Draft) -> Result<()> {
         Some(processes) => Some(processes.to_owned()),
         None => int(&spec, shown, "elasticPolicy.nProcPerNode")?.map(|n| n.to_string()),
     };
+    let number = processes.as_ref().and_then(|n| n.parse().ok());
     variables.extend(processes.map(|n| ("PET_NPROC_PER_NODE", n)));
     if let Some(minimum) = int(&spec, shown, "elasticPolicy.minReplicas")? {
         draft.elastic("spec.elasticPolicy.minReplicas", minimum);
@@ -378,7 +381,8 @@ fn apply_elastic_policy(draft: &mut Draft) -> Result<()> {
     if let Some(restarts) = int(&spec, shown, "elasticPolicy.maxRestarts")? {
         variables.push(("PET_MAX_RESTARTS", restarts.to_string()));
     }
-    add_to_all(draft, &variables)
+    add_to_all(draft, &variables)?;
+    Ok(number.unwrap_or(1))
 }
 
 pub fn convert_jax(draft: &mut Draft) -> Result<()> {
@@ -392,6 +396,7 @@ pub fn convert_jax(draft: &mut Draft) -> Result<()> {
             restart_policy: "Never",
         },
     )?;
+    rename(draft, &roles(draft), true)?;
     apply_run_policy(draft)?;
     let same = |name, of: &str| (name, format!("$({of})"));
     add_to_all(
@@ -416,6 +421,7 @@ pub fn convert_tf(draft: &mut Draft) -> Result<()> {
             restart_policy: "Never",
         },
     )?;
+    rename(draft, &roles(draft), true)?;
     apply_run_policy(draft)?;
     let port = draft.workload.pointer("/spec/network/port");
     add_tf_config(draft, port.and_then(Value::as_i64).unwrap_or(2222))?;

@@ -14,6 +14,7 @@ mod kueue;
 mod mpi;
 pub mod reference;
 mod schema;
+mod shell;
 mod template;
 mod trainer;
 mod volcano;
@@ -23,8 +24,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use self::draft::Draft;
 pub use self::draft::Note;
+use self::draft::{Draft, text};
 pub use self::error::ConvertError;
 use self::error::Result;
 pub use self::field::{Entry, FieldsAt, Path, PathStep, find_entry};
@@ -100,17 +101,27 @@ pub struct Document {
 /// API groups whose objects order the jobs of another project.
 const QUEUES: [&str; 2] = ["kueue.x-k8s.io/", "scheduling.volcano.sh/"];
 
-/// Converts the objects of an input, in their order.
-pub fn convert(documents: Vec<Value>) -> Result<Vec<Document>> {
+/// The objects of a manifest's documents, with those of Lists.
+pub fn objects(documents: Vec<Value>) -> Result<Vec<Value>> {
     let objects: Vec<Value> = documents.into_iter().flat_map(items).collect();
+    let is_object = |o: &Value| text(o, "apiVersion").and(text(o, "kind")).is_some();
+    if objects.iter().all(is_object) {
+        Ok(objects)
+    } else {
+        Err(ConvertError::NoObject)
+    }
+}
+
+/// Converts the objects of an input, in their order.
+pub fn convert(objects: &[Value]) -> Result<Vec<Document>> {
     let mut out = Vec::new();
     let mut names = BTreeSet::new();
     let mut jobs = 0;
-    for object in &objects {
+    for object in objects {
         match find_origin(object).map_err(|e| e.within(label(object)))? {
             Some(origin) if origin.kind.ends_with("TrainingRuntime") => {}
             Some(origin) => {
-                let made = workload(origin, object, &objects, &names);
+                let made = workload(origin, object, objects, &names);
                 let document = made.map_err(|e| e.within(label(object)))?;
                 let name = document.object["metadata"]["name"].as_str();
                 names.extend(name.map(str::to_owned));
@@ -179,9 +190,6 @@ pub fn find_origin(object: &Value) -> Result<Option<&'static Origin>> {
     if found.is_some() {
         return Ok(found);
     }
-    if kind.is_empty() || version.is_empty() {
-        return Err(ConvertError::NoObject);
-    }
     let (kind, version) = (kind.to_owned(), version.to_owned());
     if version.starts_with("ray.io/") {
         return Err(ConvertError::Ray { kind, version });
@@ -211,6 +219,7 @@ fn workload(
     objects: &[Value],
     names: &BTreeSet<String>,
 ) -> Result<Document> {
+    shell::check(object)?;
     let mut draft = Draft::new(object, names)?;
     match (origin.kind, origin.versions) {
         ("PyTorchJob", _) => kubeflow::convert_pytorch(&mut draft)?,
@@ -222,6 +231,7 @@ fn workload(
         ("Job", _) => volcano::convert(&mut draft)?,
         _ => {
             let runtime = runtime(object, objects)?;
+            shell::check(runtime)?;
             draft.label = "runtime ";
             trainer::convert(&mut draft, runtime)?;
             draft.report(runtime, trainer::RUNTIME)?;
@@ -243,14 +253,13 @@ fn workload(
 }
 
 /// Kind, namespace and name of the runtimes that the TrainJobs of an input name and that it lacks.
-pub fn missing_runtimes(documents: &[Value]) -> Vec<(String, String, String)> {
-    let objects: Vec<Value> = documents.iter().cloned().flat_map(items).collect();
+pub fn missing_runtimes(objects: &[Value]) -> Vec<(String, String, String)> {
     let mut out = Vec::new();
     for job in objects.iter().filter(|o| o["kind"] == "TrainJob") {
         let (kind, name) = trainer::runtime_of(job);
         let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
         let named = (kind.to_owned(), namespace.to_owned(), name.to_owned());
-        if find_runtime(job, &objects).is_none() && !out.contains(&named) {
+        if find_runtime(job, objects).is_none() && !out.contains(&named) {
             out.push(named);
         }
     }

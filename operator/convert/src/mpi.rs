@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::draft::{Draft, int, text};
 use crate::error::{ConvertError, Result};
 use crate::field::{Field, FieldsAt, mapped, noted, part};
-use crate::hosts::hosts;
+use crate::hosts::{hosts, rename, roles};
 use crate::kubeflow::{OBJECT, REPLICA_SPEC, RUN_POLICY, Roles, add_roles, apply_run_policy};
 use crate::template::{self, add_variables, append, mount, show_files, training_container};
 
@@ -79,11 +79,9 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
             restart_policy: "OnFailure",
         },
     )?;
+    rename(draft, &roles(draft), true)?;
     apply_run_policy(draft)?;
     let spec = draft.origin["spec"].clone();
-    if !draft.groups().iter().any(|g| g["name"] == "launcher") {
-        return Err(ConvertError::missing("spec.mpiReplicaSpecs.Launcher"));
-    }
     if let Some(main) = text(&spec, "mainContainer") {
         draft.groups_mut()?[0]["template"]["metadata"]["annotations"][template::TRAINING] =
             json!(main);
@@ -127,6 +125,10 @@ pub fn connect(draft: &mut Draft, mpi: &Mpi) -> Result<()> {
         .groups()
         .iter()
         .filter(|g| mpi.workers.iter().any(|w| g["name"] == **w));
+    if !draft.groups().iter().any(|g| g["name"] == *mpi.launcher) {
+        let name = mpi.launcher.clone();
+        return Err(ConvertError::NoLauncher { name });
+    }
     let hosts: Vec<String> = groups.flat_map(|group| hosts(draft, group)).collect();
     let line = |host: &String| match mpi.implementation.as_str() {
         "OpenMPI" => format!("{host} slots={}\n", mpi.slots),

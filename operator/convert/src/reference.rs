@@ -2,8 +2,16 @@
 
 use std::fmt::Write as _;
 
-use crate::field::{Fate, full};
-use crate::{ORIGINS, Origin};
+use crate::field::{Fate, Field, full};
+use crate::kubeflow::{OBJECT, RUN_POLICY};
+use crate::{ORIGINS, Origin, template};
+
+/// Fields that several kinds share: headings with their rows.
+const SHARED: [(&str, &[Field]); 3] = [
+    ("Every object", OBJECT),
+    ("runPolicy", RUN_POLICY),
+    ("Pod templates", template::FIELDS),
+];
 
 /// The page about all origin kinds.
 pub fn page() -> String {
@@ -13,39 +21,60 @@ pub fn page() -> String {
         error. An *omitted* field has no meaning in a new object. Fields without a row give a comment that names them. `*`: any key; `[]`: each element; `**`:\n\
         everything below.\n",
     );
-    for origin in ORIGINS {
-        if origin.kind == "TrainingRuntime" {
-            continue;
+    for (name, fields) in SHARED {
+        heading(&mut out, name);
+        for field in fields {
+            row(&mut out, field.path, field);
         }
-        section(&mut out, origin);
+    }
+    for origin in ORIGINS {
+        if origin.kind != "TrainingRuntime" {
+            section(&mut out, origin);
+        }
     }
     out
 }
 
+fn heading(out: &mut String, name: &str) {
+    let _ = write!(
+        out,
+        "\n## {name}\n\n| field | | in the workload |\n|---|---|---|\n"
+    );
+}
+
 fn section(out: &mut String, origin: &Origin) {
-    let heading = match origin.kind {
+    let name = match origin.kind {
         "ClusterTrainingRuntime" => "ClusterTrainingRuntime, TrainingRuntime",
         kind => kind,
     };
-    let versions = origin.versions.join(", ");
-    let _ = write!(
-        out,
-        "\n## {heading} ({versions})\n\n| field | | in the workload |\n|---|---|---|\n"
-    );
+    heading(out, &format!("{name} ({})", origin.versions.join(", ")));
     for part in origin.table.iter().rev() {
-        for field in part.fields {
-            let (word, text) = match field.fate {
-                Fate::Copied(to) => (
-                    "copied",
-                    format!("`{}`", to.trim_start_matches('/').replace('/', ".")),
-                ),
-                Fate::Mapped(how) => ("mapped", how.to_owned()),
-                Fate::Noted(_, advice) => ("noted", advice.to_owned()),
-                Fate::Refused(why) => ("refused", why.to_owned()),
-                Fate::Omitted(why) => ("omitted", why.to_owned()),
-            };
-            let path = full(part, field);
-            let _ = writeln!(out, "| `{path}` | {word} | {} |", text.replace('|', "\\|"));
+        let shared = SHARED.iter().find(|(_, fields)| *fields == part.fields);
+        match shared {
+            Some(_) if part.at.is_empty() => {}
+            Some((name, _)) => {
+                let link = name.to_lowercase().replace(' ', "-");
+                let _ = writeln!(out, "| `{}` | | [{name}](#{link}) |", part.at);
+            }
+            None => {
+                for field in part.fields {
+                    row(out, &full(part, field), field);
+                }
+            }
         }
     }
+}
+
+fn row(out: &mut String, path: &str, field: &Field) {
+    let (word, text) = match field.fate {
+        Fate::Copied(to) => (
+            "copied",
+            format!("`{}`", to.trim_start_matches('/').replace('/', ".")),
+        ),
+        Fate::Mapped(how) => ("mapped", how.to_owned()),
+        Fate::Noted(_, advice) => ("noted", advice.to_owned()),
+        Fate::Refused(why) => ("refused", why.to_owned()),
+        Fate::Omitted(why) => ("omitted", why.to_owned()),
+    };
+    let _ = writeln!(out, "| `{path}` | {word} | {} |", text.replace('|', "\\|"));
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::draft::{Draft, int, list, text};
 use crate::error::{ConvertError, Result};
 use crate::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
-use crate::hosts::{hosts, rename};
+use crate::hosts::{hosts, rename, roles};
 use crate::job::Reaction;
-use crate::kubeflow::{OBJECT, add_tf_config, add_to_all};
+use crate::kubeflow::{OBJECT, add_ranks, add_tf_config, add_to_all};
 use crate::mpi::{self, Mpi};
 use crate::template::{self, append, mount, show_files};
 
@@ -29,7 +29,10 @@ const FIELDS: &[Field] = &[
         "/spec/groups",
         "not converted. Create the claim yourself, and add it under volumes and volumeMounts of the templates.",
     ),
-    mapped("tasks[].name", "`spec.groups[].name`"),
+    mapped(
+        "tasks[].name",
+        "`spec.groups[].name`; hostnames `<job>-<task>-<n>.<job>` in the templates become those of Lockstep",
+    ),
     mapped("tasks[].replicas", "`spec.groups[].replicas`"),
     mapped("tasks[].minAvailable", "a comment if less than replicas"),
     noted(
@@ -61,7 +64,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "plugins.svc",
-        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; files `/etc/volcano/<task>.host` if a container names that folder; hostnames `<job>-<task>-<n>.<job>` in strings become those of Lockstep",
+        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; files `/etc/volcano/<task>.host` if a container names that folder. The plugins mpi, pytorch and tensorflow include it",
     ),
     mapped(
         "plugins.ssh",
@@ -69,7 +72,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "plugins.pytorch",
-        "one world of all members, with the variables of Lockstep; `--port`: `spec.network.port`",
+        "one world of all members, with the variables of Lockstep; `--port`: `spec.network.port`. `RANK` and `WORLD_SIZE` are set if a command refers to them and it has several accelerators",
     ),
     mapped(
         "plugins.tensorflow",
@@ -95,7 +98,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "maxRetry",
-        "`spec.failurePolicy.limits`, at most 100; default 3",
+        "`spec.failurePolicy.limits`, at most 100; absent or 0: 3",
     ),
     copied("ttlSecondsAfterFinished", "/spec/ttlSecondsAfterFinished"),
     mapped("priorityClassName", "`spec.priorityClassName`"),
@@ -137,13 +140,21 @@ pub const TABLE: &[FieldsAt] = &[
 
 /// Restart of one member.
 const ONE: Reaction = Reaction::new("RestartPod", true);
+/// Plugins to which Volcano adds svc.
+const INCLUDE_SVC: [&str; 3] = ["mpi", "pytorch", "tensorflow"];
 /// Folder of the files of plugin svc.
 const FOLDER: &str = "/etc/volcano";
-/// Retries of a job that sets no limit.
+/// Retries of a job that sets no limit, or 0.
 const MAX_RETRY: i64 = 3;
 
 pub fn convert(draft: &mut Draft) -> Result<()> {
-    let spec = draft.origin["spec"].clone();
+    let mut spec = draft.origin["spec"].clone();
+    let tasks = spec["tasks"].as_array_mut().into_iter().flatten();
+    for (n, task) in tasks.enumerate() {
+        if text(task, "name").is_none() && task.is_object() {
+            task["name"] = json!(format!("default{n}"));
+        }
+    }
     let tasks = in_order(list(&spec, "spec", "tasks")?);
     if tasks.is_empty() {
         return Err(ConvertError::missing("spec.tasks"));
@@ -154,7 +165,8 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
     for (path, task) in &tasks {
         add_task(draft, path, task)?;
     }
-    let limit = int(&spec, "spec", "maxRetry")?.unwrap_or(MAX_RETRY);
+    let limit = int(&spec, "spec", "maxRetry")?.filter(|limit| *limit != 0);
+    let limit = limit.unwrap_or(MAX_RETRY);
     draft.limit_restarts("spec.maxRetry", limit);
     if let Some(minimum) = int(&spec, "spec", "minAvailable")?
         && draft
@@ -173,7 +185,7 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
 }
 
 fn name_of(task: &Value) -> &str {
-    text(task, "name").unwrap_or("default")
+    text(task, "name").unwrap_or_default()
 }
 
 /// Tasks with each task behind those it depends on.
@@ -323,7 +335,13 @@ fn add_plugins(draft: &mut Draft, plugins: &Value) -> Result<()> {
             &[("VC_TASK_INDEX", index.clone()), ("VK_TASK_INDEX", index)],
         )?;
     }
-    if has("svc") {
+    rename(draft, &roles(draft), false)?;
+    let uses_svc = |group: &Value| {
+        let template = group["template"].to_string();
+        template.contains(FOLDER) || template.contains("VC_")
+    };
+    let brings_svc = INCLUDE_SVC.iter().any(|name| has(name));
+    if has("svc") || (brings_svc && draft.groups().iter().any(uses_svc)) {
         add_hosts(draft)?;
     }
     if has("pytorch") {
@@ -333,6 +351,7 @@ fn add_plugins(draft: &mut Draft, plugins: &Value) -> Result<()> {
         {
             draft.set("/spec/network/port", json!(port));
         }
+        add_ranks(draft, 1)?;
     }
     if has("tensorflow") {
         let port = argument(&plugins["tensorflow"], "port").and_then(|p| p.parse().ok());
@@ -374,13 +393,6 @@ fn add_hosts(draft: &mut Draft) -> Result<()> {
         let name = name.to_uppercase().replace('-', "_");
         variables.push((format!("VC_{name}_HOSTS"), hosts.join(",")));
         variables.push((format!("VC_{name}_NUM"), hosts.len().to_string()));
-    }
-    if rename(draft)? {
-        draft.note(
-            "/spec/groups",
-            "spec.plugins.svc",
-            "hostnames of members in the templates are renamed to `<job>-<task>-<n>-0.<job>`.",
-        );
     }
     let variables: Vec<(&str, String)> = variables
         .iter()

@@ -178,7 +178,7 @@ pub enum DryRunArg {
 /// Flags of `convert`.
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// Manifests of jobs and their runtimes, YAML or JSON; - reads standard input. May be repeated.
+    /// Manifests of jobs and their runtimes, YAML or JSON, or a folder; - reads standard input. May be repeated.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub filename: Vec<PathBuf>,
     /// Format of the output. JSON has no comments: they are printed on standard error.

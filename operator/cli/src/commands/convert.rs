@@ -1,7 +1,7 @@
 //! The command `convert`.
 
 use anyhow::{Context, Result, bail};
-use lockstep_convert::{Document, convert as convert_documents, missing_runtimes, yaml};
+use lockstep_convert::{Document, convert as convert_objects, missing_runtimes, yaml};
 use serde_json::Value;
 
 use super::show;
@@ -11,14 +11,15 @@ use crate::file;
 use crate::outcome::Outcome;
 
 pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outcome> {
-    let mut documents = Vec::new();
-    for path in &args.filename {
-        let text = file::read_text(path)?;
-        let read = yaml::read(&text).with_context(|| format!("manifest {}", path.display()))?;
-        documents.extend(read);
+    let mut objects = Vec::new();
+    for path in file::manifests(&args.filename)? {
+        let text = file::read_text(&path)?;
+        let named = || format!("manifest {}", path.display());
+        let documents = yaml::read(&text).with_context(named)?;
+        objects.extend(lockstep_convert::objects(documents).with_context(named)?);
     }
-    let failed = add_runtimes(connection, &mut documents).await.err();
-    let converted = match (convert_documents(documents), failed) {
+    let failed = add_runtimes(connection, &mut objects).await.err();
+    let converted = match (convert_objects(&objects), failed) {
         (Err(error), Some(failed)) => {
             bail!("{error:#}\nNot read from the cluster: {failed:#}")
         }
@@ -47,15 +48,15 @@ pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outc
 }
 
 /// Adds the runtimes that TrainJobs name and that the input lacks, from the cluster.
-async fn add_runtimes(connection: &Connection, documents: &mut Vec<Value>) -> Result<()> {
-    let missing = missing_runtimes(documents);
+async fn add_runtimes(connection: &Connection, objects: &mut Vec<Value>) -> Result<()> {
+    let missing = missing_runtimes(objects);
     if missing.is_empty() {
         return Ok(());
     }
     let cluster = ClusterReader::connect(connection).await?;
     for (kind, namespace, name) in missing {
         let found = cluster.training_runtime(&kind, &namespace, &name).await?;
-        documents.push(found.with_context(|| format!("it has no {kind} {name}"))?);
+        objects.push(found.with_context(|| format!("it has no {kind} {name}"))?);
     }
     Ok(())
 }

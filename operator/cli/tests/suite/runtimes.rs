@@ -1,8 +1,8 @@
-//! Runtimes of TrainJobs, which `convert` reads from the cluster.
+//! What `convert` reads: folders, and runtimes of TrainJobs from the cluster.
 
 use serde_json::{Value, json};
 
-use crate::problems::{ask, stderr, stdout};
+use crate::problems::{ask, run, stderr, stdout};
 use crate::server::ApiServer;
 
 #[test]
@@ -28,6 +28,45 @@ fn the_runtime_of_a_trainjob_is_read_from_the_cluster() {
     );
     assert!(
         said.contains("Not read from the cluster: it has no ClusterTrainingRuntime torch"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_folder_stands_for_its_manifests() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let args = ["convert", "-o", "json", "-f", path];
+    let said = stderr(&run(&args));
+    assert!(
+        said.contains("no file that ends in .json, .yaml or .yml"),
+        "{said}"
+    );
+    let job = |name: &str| {
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}})
+    };
+    for file in ["c.json", "a.yaml", "b.yml"] {
+        std::fs::write(folder.path().join(file), job(&file[..1]).to_string()).unwrap();
+    }
+    std::fs::write(folder.path().join("README.md"), "[").unwrap();
+    let list: Value = serde_json::from_str(&stdout(&run(&args))).unwrap();
+    let items = list["items"].as_array().unwrap();
+    let names: Vec<&Value> = items.iter().map(|o| &o["metadata"]["name"]).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    std::fs::write(folder.path().join("d.yaml"), "no manifest").unwrap();
+    let said = stderr(&run(&args));
+    assert!(
+        said.contains("d.yaml: not an object of Kubernetes"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_url_is_refused_with_the_way_to_read_it() {
+    let said = stderr(&run(&["convert", "-f", "https://a.example/job.yaml"]));
+    assert!(
+        said.contains("curl -sSfL 'https://a.example/job.yaml' | kubectl lockstep"),
         "{said}"
     );
 }

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::converting::{converted, refusal};
 
+const JOB: &str = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, image: i, command: [c]}]}}}\n";
+
 /// The only workload of a conversion, and its comments.
 fn workload(text: &str) -> (Value, String) {
     let mut documents = converted(text).unwrap();
@@ -101,9 +103,8 @@ fn generated_names_of_one_file_become_different_names() {
 
 #[test]
 fn objects_that_are_no_jobs_stay_with_a_comment() {
-    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, image: i, command: [c]}]}}}\n";
     let others = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: etcd}\n---\napiVersion: kueue.x-k8s.io/v1beta1\nkind: LocalQueue\nmetadata: {name: q}\n";
-    let documents = converted(&format!("{job}{others}")).unwrap();
+    let documents = converted(&format!("{JOB}{others}")).unwrap();
     let notes = |n: usize| {
         documents[n]
             .notes
@@ -249,4 +250,135 @@ fn topology_of_kueue_becomes_levels() {
         placed("unconstrained-topology: \"true\"", 2, 1).0,
         Value::Null
     );
+}
+
+#[test]
+fn variables_of_a_shell_are_named_where_nothing_replaces_them() {
+    let cases = [
+        (
+            JOB.replace("name: j", "name: $NAME"),
+            "metadata.name: \"$NAME\"",
+        ),
+        (
+            JOB.replace("image: i", "image: \"r/${IMAGE}:1\""),
+            "spec.template.spec.containers[0].image: \"r/${IMAGE}:1\"",
+        ),
+        (
+            JOB.replace(
+                "image: i",
+                "image: i, resources: {limits: {nvidia.com/gpu: $GPUS}}",
+            ),
+            "spec.template.spec.containers[0].resources.limits.nvidia.com/gpu: \"$GPUS\"",
+        ),
+        (
+            JOB.replace("template:", "ttlSecondsAfterFinished: $TTL, template:"),
+            "spec.ttlSecondsAfterFinished: \"$TTL\"",
+        ),
+    ];
+    for (text, expected) in cases {
+        let said = refusal(&text);
+        let advice = "is a variable of a shell; run envsubst on the file first";
+        assert!(said.contains(&format!("{expected} {advice}")), "{said}");
+    }
+    let used = "image: i, env: [{name: A, value: $HOME/lib}], args: [\"${B}\", $C]";
+    converted(&JOB.replace("image: i", used)).unwrap();
+}
+
+/// A PyTorchJob `t` of masters and workers, or a Volcano Job with its plugin, of 8 GPUs each.
+fn torch(origin: &str, command: &str) -> (Value, String) {
+    let pods = |role: &str| {
+        format!(
+            "template: {{spec: {{containers: [{{name: c, image: i, command: [bash, -c, '{command} {role}'], resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]}}}}"
+        )
+    };
+    let (same, master, worker) = (pods(""), pods("m"), pods("w"));
+    workload(&match origin {
+        "volcano" => format!(
+            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {{name: t}}\nspec: {{plugins: {{pytorch: []}}, tasks: [{{name: master, replicas: 1, {master}}}, {{name: worker, replicas: 2, {worker}}}]}}"
+        ),
+        "joined" => format!(
+            "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {{name: t}}\nspec: {{pytorchReplicaSpecs: {{Master: {{replicas: 1, {same}}}, Worker: {{replicas: 2, {same}}}}}}}"
+        ),
+        _ => format!(
+            "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {{name: t}}\nspec: {{pytorchReplicaSpecs: {{Master: {{replicas: 1, {master}}}, Worker: {{replicas: 2, {worker}}}}}}}"
+        ),
+    })
+}
+
+#[test]
+fn hostnames_in_commands_are_those_of_the_members() {
+    let cases = [
+        (
+            "pytorch",
+            "--m=t-master-0:29500",
+            "--m=t-master-0-0.t:29500",
+        ),
+        (
+            "pytorch",
+            "ping t-worker-1.ns.svc",
+            "ping t-worker-1-0.t.ns.svc",
+        ),
+        (
+            "pytorch",
+            "tcp://t-worker-$i /t-worker-1 a-t-worker-1 t-worker-1x",
+            "tcp://t-worker-$i-0.t /t-worker-1 a-t-worker-1 t-worker-1x",
+        ),
+        (
+            "joined",
+            "t-master-0,t-worker-0,t-worker-1",
+            "t-worker-0-0.t,t-worker-1-0.t,t-worker-2-0.t",
+        ),
+        (
+            "volcano",
+            "t-worker-1.t t-worker-1",
+            "t-worker-1-0.t t-worker-1",
+        ),
+    ];
+    for (origin, before, after) in cases {
+        let (object, notes) = torch(origin, before);
+        let command = &object["spec"]["groups"][0]["template"]["spec"]["containers"][0]["command"];
+        let command = command[2].as_str().unwrap();
+        assert_eq!(command.trim_end_matches(['m', ' ']), after);
+        assert!(notes.contains("hostnames: those of members"), "{notes}");
+    }
+    let (_, notes) = torch("pytorch", "train");
+    assert!(!notes.contains("hostnames"), "{notes}");
+}
+
+#[test]
+fn the_ranks_of_members_with_several_gpus_are_set_for_commands_that_use_them() {
+    for origin in ["pytorch", "volcano"] {
+        let (object, notes) = torch(origin, "torchrun --nnodes=$WORLD_SIZE --node_rank=$(RANK)");
+        for group in object["spec"]["groups"].as_array().unwrap() {
+            let env = group["template"]["spec"]["containers"][0]["env"].to_string();
+            assert!(
+                env.contains(r#""name":"RANK","value":"$(PET_NODE_RANK)""#),
+                "{env}"
+            );
+            assert!(
+                env.contains(r#""name":"WORLD_SIZE","value":"$(PET_NNODES)""#),
+                "{env}"
+            );
+        }
+        assert!(
+            notes.contains("variable RANK: set as by the origin"),
+            "{notes}"
+        );
+    }
+}
+
+#[test]
+fn a_volcano_job_gets_what_volcano_adds() {
+    let task = "replicas: 2, template: {spec: {containers: [{name: c, image: i, command: [cat, /etc/volcano/default0.host]}]}}";
+    for plugin in ["mpi: [--master=default0]", "pytorch: []", "tensorflow: []"] {
+        let (object, _) = workload(&format!(
+            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {{name: j}}\nspec: {{maxRetry: 0, plugins: {{{plugin}}}, tasks: [{{{task}}}, {{{task}}}]}}"
+        ));
+        let spec = &object["spec"];
+        let template = spec["groups"][0]["template"].to_string();
+        assert!(template.contains("VC_DEFAULT1_HOSTS"), "{template}");
+        let file = r#""volcano-default0.host":"j-default0-0-0.j\nj-default0-1-0.j""#;
+        assert!(template.contains(file), "{template}");
+        assert_eq!(spec["failurePolicy"]["limits"]["maxRestarts"], 3);
+    }
 }

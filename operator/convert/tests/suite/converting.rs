@@ -5,7 +5,8 @@ use std::path::{Path as FilePath, PathBuf};
 
 use lockstep_api::TrainingWorkload;
 use lockstep_convert::{
-    Document, Entry, ORIGINS, Origin, Path, PathStep, convert, find_entry, find_origin, yaml,
+    Document, Entry, ORIGINS, Origin, Path, PathStep, convert, find_entry, find_origin, objects,
+    yaml,
 };
 use serde_json::Value;
 
@@ -28,12 +29,13 @@ fn files(ending: &str) -> Vec<PathBuf> {
 }
 
 fn read(path: &FilePath) -> Vec<Value> {
-    yaml::read(&std::fs::read_to_string(path).unwrap()).unwrap()
+    objects(yaml::read(&std::fs::read_to_string(path).unwrap()).unwrap()).unwrap()
 }
 
 pub fn converted(text: &str) -> Result<Vec<Document>, String> {
     let documents = yaml::read(text).map_err(|e| format!("{e:#}"))?;
-    convert(documents).map_err(|e| format!("{e:#}"))
+    let objects = objects(documents).map_err(|e| format!("{e:#}"))?;
+    convert(&objects).map_err(|e| format!("{e:#}"))
 }
 
 pub fn refusal(text: &str) -> String {
@@ -84,7 +86,7 @@ fn has_long_line(value: &Value) -> bool {
 fn each_kind_has_five_examples_with_long_lines() {
     let mut seen: BTreeMap<_, usize> = BTreeMap::new();
     for input in files(".yaml") {
-        let jobs = objects(read(&input));
+        let jobs = read(&input);
         let long = jobs
             .iter()
             .filter(|o| find_origin(o).unwrap().is_some() && has_long_line(o));
@@ -138,15 +140,6 @@ fn has(value: &Value, path: &Path) -> bool {
     value.pointer(&pointer).is_some() || pointer.ends_with("/emptyDir")
 }
 
-/// Tables for all documents of an example, with Lists opened.
-fn objects(documents: Vec<Value>) -> Vec<Value> {
-    let open = |d: Value| match d["items"].as_array() {
-        Some(items) => items.clone(),
-        None => vec![d],
-    };
-    documents.into_iter().flat_map(open).collect()
-}
-
 #[test]
 fn every_field_of_the_examples_is_in_the_table_of_its_kind() {
     let mut kinds = BTreeSet::new();
@@ -154,7 +147,7 @@ fn every_field_of_the_examples_is_in_the_table_of_its_kind() {
         if input.ends_with("unknown-field.yaml") {
             continue;
         }
-        for object in objects(read(&input)) {
+        for object in read(&input) {
             let Some(origin) = find_origin(&object).unwrap() else {
                 continue;
             };
@@ -231,6 +224,11 @@ fn an_error_names_the_field_and_its_value() {
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {}".to_owned(), "Job: metadata.name: missing. A TrainingWorkload needs a name"),
         (format!("{torch}{{Worker: {{replicas: $NODES, {pods}}}}}}}"), "replicas: \"$NODES\" is a variable of a shell; run envsubst on the file first"),
         ("spec: {}".to_owned(), "not an object of Kubernetes: it has no apiVersion or no kind"),
+        ("not a manifest".to_owned(), "not an object of Kubernetes: it has no apiVersion or no kind"),
+        (
+            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: j}\nspec: {plugins: {mpi: [--master=m]}, tasks: [{name: w, template: {spec: {containers: [{name: a, image: b}]}}}]}".to_owned(),
+            "MPI needs a launcher, and no part of the job or its runtime is named \"m\"",
+        ),
         ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec: {runtimeRef: {name: torch}}".to_owned(),
             "spec.runtimeRef: ClusterTrainingRuntime torch is not in the input. Add it: kubectl get clustertrainingruntime torch -o yaml"),
     ];
