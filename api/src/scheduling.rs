@@ -233,23 +233,7 @@ pub struct PodGroupStatus {
     pub reservation: Option<Reservation>,
 }
 
-/// In the message of condition PodGroupInitiallyScheduled, between the nodes of the placed members
-/// and the reason why other members have none.
-const OTHER_MEMBERS: &str = "; other members are pending: ";
-
-/// Message of condition PodGroupInitiallyScheduled of a gang of which some members have no node.
-pub fn placed_in_part(placed: &str, pending: &str) -> String {
-    format!("{placed}{OTHER_MEMBERS}{pending}")
-}
-
 impl PodGroupStatus {
-    /// Why some members of a placed gang have no node.
-    pub fn other_members_pending(&self) -> Option<&str> {
-        let scheduled = find(&self.conditions, types::POD_GROUP_INITIALLY_SCHEDULED)?;
-        let (_, pending) = scheduled.message.split_once(OTHER_MEMBERS)?;
-        Some(pending)
-    }
-
     /// Reason of condition PodGroupInitiallyScheduled: why the gang is not placed, or that it is.
     pub fn scheduled_reason(&self) -> Option<&str> {
         let scheduled = find(&self.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);

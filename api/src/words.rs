@@ -59,6 +59,21 @@ pub fn exact_gpu_hours(accelerator_seconds: impl Into<i128>) -> String {
     format!("{} ({exact} accelerator-seconds)", gpu_hours(exact))
 }
 
+/// In the message of condition PodGroupInitiallyScheduled, between the nodes of the placed members
+/// and the reason why other members have none.
+const OTHER_MEMBERS: &str = "; other members are pending: ";
+
+/// Message of condition PodGroupInitiallyScheduled of a gang of which some members have no node.
+pub fn placed_in_part(placed: &str, pending: &str) -> String {
+    format!("{placed}{OTHER_MEMBERS}{pending}")
+}
+
+/// Why some members have no node, from such a message.
+pub fn other_members_pending(message: &str) -> Option<&str> {
+    let (_, pending) = message.split_once(OTHER_MEMBERS)?;
+    Some(pending)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@ use lockstep_api::PodGroup;
 use lockstep_api::condition::{find, types};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
+use lockstep_api::words::other_members_pending;
 
 /// Placement of a gang, or the reason why it is not placed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,7 +82,9 @@ impl GangView {
                 reason: c.reason.clone(),
                 message: c.message.clone(),
             }),
-            other_members_pending: status.other_members_pending().map(str::to_owned),
+            other_members_pending: scheduled
+                .and_then(|c| other_members_pending(&c.message))
+                .map(str::to_owned),
             preempted_by: preempted.map(|c| c.message.clone()),
             refused_at: status.refusal.as_ref().map(|r| r.at),
             avoids_nodes: !status.excluded_nodes.is_empty(),

@@ -4,8 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::placed_in_part;
-use lockstep_api::words::{count, time};
+use lockstep_api::words::{count, placed_in_part, time};
 
 use super::notes;
 use super::value::{ConditionValue, condition};

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::condition::{Condition, find, reasons, types, upsert};
-use lockstep_api::scheduling::placed_in_part;
+use lockstep_api::words::placed_in_part;
 use lockstep_model::unmet_preferences;
 
 use super::place::closed_node_count;

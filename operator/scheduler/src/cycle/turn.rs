@@ -63,7 +63,7 @@ impl<'c> Turn<'c> {
             preempts: gang.input.group.preempts,
             preemption_priority: gang.input.preemption_priority,
             evictable: is_evictable(context, &gang.input),
-            ahead: ahead.iter().count(),
+            ahead: ahead.len(),
             later: ahead.iter().filter(|r| r.starts_after(ends)).count(),
             only: None,
         };
