@@ -278,6 +278,7 @@ mod tests {
             step,
             step_time: 1_000_000,
             checkpoint,
+            words: Text::default(),
         })
     }
 
