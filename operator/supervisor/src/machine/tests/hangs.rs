@@ -231,6 +231,6 @@ fn words_are_sent_with_the_next_step_and_are_no_step() {
     assert_eq!((sent.step, &*sent.words), (1, "loss=2"));
     assert_eq!(
         scene.after(10),
-        hung(600, 1, "no progress for 600 s after step 1")
+        hung(scene.second, 1, "no progress for 600 s after step 1")
     );
 }
