@@ -297,9 +297,10 @@ fn progress(fields: &mut Fields<'_>) -> Result<Progress, FrameError> {
         step_time: fields.u64()?,
         checkpoint: fields.optional("checkpoint", checkpoint)?,
         // Version 1 has no words.
-        words: match fields.is_empty() {
-            true => Text::default(),
-            false => fields.text()?,
+        words: if fields.is_empty() {
+            Text::default()
+        } else {
+            fields.text()?
         },
     })
 }
@@ -405,9 +406,10 @@ impl Message for FromSupervisor {
                     .u64(*step)
                     .u64(*step_time)
                     .optional(*checkpoint, |w, c| w.u64(c.step).u64(c.time));
-                match words.is_empty() {
-                    true => writer,
-                    false => writer.text(words),
+                if words.is_empty() {
+                    writer
+                } else {
+                    writer.text(words)
                 }
             }
         }

@@ -7,21 +7,24 @@ const METRICS: usize = 4;
 /// Longest key and value in bytes. The shortest text of any double is shorter.
 const LONGEST: usize = 32;
 
+/// Key for requests of the process, which are ignored.
+const RESERVED: &str = "requests";
+
 /// The total number of steps, and the first metrics. Invalid words are ignored.
 pub(super) fn read(words: &str) -> (Option<i64>, Vec<ProgressMetric>) {
     let (mut total, mut metrics) = (None, Vec::<ProgressMetric>::new());
     for (name, value) in words.split_ascii_whitespace().filter_map(pair) {
         match name {
             "total" => total = value.parse().ok().filter(|total| *total > 0),
-            // Reserved for requests of the process.
-            "requests" => {}
-            _ if metrics.len() < METRICS && metrics.iter().all(|m| m.name != name) => {
-                metrics.push(ProgressMetric {
-                    name: name.to_owned(),
-                    value: value.to_owned(),
-                });
+            RESERVED => {}
+            _ => {
+                if metrics.len() < METRICS && metrics.iter().all(|m| m.name != name) {
+                    metrics.push(ProgressMetric {
+                        name: name.to_owned(),
+                        value: value.to_owned(),
+                    });
+                }
             }
-            _ => {}
         }
     }
     (total, metrics)
