@@ -5,6 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::workload::ProgressMetric;
+
 /// Most reports per object. A node has fewer containers.
 pub const MAX_REPORTS: usize = 1024;
 
@@ -107,7 +109,7 @@ pub struct ArrivedPod {
 }
 
 /// Progress of a member's training process, as the process reports it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberProgress {
     /// UID of the pod.
@@ -125,6 +127,16 @@ pub struct MemberProgress {
     /// Time of the first report of that checkpoint, by the node's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_time: Option<DateTime<Utc>>,
+    /// Steps of the whole training, if the process reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+    /// Rate since the previous report. Absent before the second report after a start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_per_hour: Option<i64>,
+    /// Values that the process reports with the step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub metrics: Vec<ProgressMetric>,
     /// Time of this report.
     pub time: DateTime<Utc>,
 }

@@ -31,5 +31,5 @@ pub use spec::{
 };
 pub use status::{
     Accounting, AppliedSpec, AvoidedNode, Backoff, DomainStatus, GangStatus, GroupStatus, Phase,
-    Restarts, TrainingProgress, TrainingWorkloadStatus,
+    ProgressMetric, Restarts, TrainingProgress, TrainingWorkloadStatus,
 };

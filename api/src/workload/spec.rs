@@ -41,6 +41,7 @@ use crate::names::MANAGED_BY;
     printcolumn(json_path = ".status.preemptions", name = "Preemptions", type_ = "integer", priority = 1),
     printcolumn(json_path = ".spec.priorityClassName", name = "Priority", type_ = "string", priority = 1),
     printcolumn(json_path = ".status.accounting.waitingSince", name = "Queued", type_ = "date", priority = 1),
+    printcolumn(json_path = ".status.progress.summary", name = "Progress", type_ = "string", priority = 1),
     printcolumn(json_path = ".status.message", name = "Message", type_ = "string", priority = 1),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
 )]

@@ -271,7 +271,7 @@ pub struct Restarts {
 }
 
 /// Training progress (docs/progress.md), updated about once a minute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingProgress {
     /// Last step that a member reached.
@@ -285,6 +285,34 @@ pub struct TrainingProgress {
     /// annotation `training.lockstep.dev/last-checkpoint`, whichever is later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_time: Option<DateTime<Utc>>,
+    /// Steps of the whole training: the largest number that a member reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+    /// Rate of the member with the last step, between its last two reports. Absent until its second
+    /// report after a start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_per_hour: Option<i64>,
+    /// Seconds from `stepTime` to the last step of the training at this rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<i64>,
+    /// Percentage and time left, for people: `42%, 3.5 h left`. Empty without `total`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub summary: String,
+    /// Values that the first member by rank reports with its step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub metrics: Vec<ProgressMetric>,
+}
+
+/// A value that a training process reports, such as a loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProgressMetric {
+    /// Name from the process: lowercase letters, digits and underscores.
+    #[schemars(length(max = 32))]
+    pub name: String,
+    /// A finite number, as the process wrote it.
+    #[schemars(length(max = 32))]
+    pub value: String,
 }
 
 /// Counts of one group.

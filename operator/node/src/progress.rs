@@ -21,6 +21,9 @@ pub(super) struct ProgressReport {
     pub wake_after: Option<Duration>,
 }
 
+/// Shortest time between the steps of a rate, because their times have whole seconds.
+const RATE_SECONDS: i64 = 30;
+
 /// `written`: other changes are due now, so progress needs no write of its own.
 pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -> ProgressReport {
     let mut report = ProgressReport {
@@ -34,8 +37,11 @@ pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -
             .progress
             .iter()
             .find(|p| p.pod_uid == pod.uid);
-        let latest = pod.supervisor.as_ref().and_then(|s| s.progress);
-        let new = latest.map(|latest| member_progress(pod, &latest, now));
+        let latest = pod.supervisor.as_ref().and_then(|s| s.progress.as_ref());
+        let new = latest.map(|latest| MemberProgress {
+            steps_per_hour: before.and_then(|old| steps_per_hour(pod, old, latest)),
+            ..member_progress(pod, latest, now)
+        });
         let Some(new) = new.filter(|new| before.is_none_or(|old| differs(old, new))) else {
             report.list.extend(before.cloned());
             continue;
@@ -75,8 +81,29 @@ fn member_progress(pod: &NodePod, progress: &ChildProgress, now: DateTime<Utc>) 
         step_time: step_time.min(now),
         checkpoint_step: progress.checkpoint.map(|(step, _)| step),
         checkpoint_time: progress.checkpoint.map(|(_, time)| time.min(now)),
+        total: progress.total,
+        steps_per_hour: None,
+        metrics: progress.metrics.clone(),
         time: now,
     }
+}
+
+/// Rate since the published report. A process that has restarted, in a new attempt or a new
+/// container, continues from its last checkpoint, so it has no rate before its second report.
+fn steps_per_hour(pod: &NodePod, old: &MemberProgress, new: &ChildProgress) -> Option<i64> {
+    let (step, step_time) = new.step;
+    let restarted = pod
+        .newest_running()
+        .is_some_and(|c| c.created_at > old.step_time);
+    if restarted || old.attempt != new.attempt || step < old.step {
+        return None;
+    }
+    let seconds = (step_time - old.step_time).num_seconds();
+    if seconds < RATE_SECONDS {
+        return old.steps_per_hour;
+    }
+    let per_hour = i128::from(step - old.step) * 3600 / i128::from(seconds);
+    per_hour.try_into().ok()
 }
 
 /// After a new link, repeated times may differ by a second.
@@ -105,6 +132,7 @@ mod tests {
         pod: NodePod,
         records: Records,
         published: NodeAgentStatus,
+        attempt: i64,
     }
 
     impl Node {
@@ -131,6 +159,7 @@ mod tests {
                 pod,
                 records: Records::default(),
                 published: NodeAgentStatus::default(),
+                attempt: 1,
             }
         }
 
@@ -150,9 +179,11 @@ mod tests {
         fn look(&mut self, step: i64, second: i64) -> (Vec<i64>, Option<u64>) {
             self.pod.supervisor = Some(SupervisorState {
                 progress: Some(ChildProgress {
-                    attempt: 1,
+                    attempt: self.attempt,
                     step: (step, at(second)),
                     checkpoint: None,
+                    total: None,
+                    metrics: Vec::new(),
                 }),
                 ..SupervisorState::default()
             });
@@ -172,6 +203,30 @@ mod tests {
         assert_eq!(node.look(9, 59), (vec![1], Some(1)));
         assert_eq!(node.look(9, 60), (vec![9], None));
         assert_eq!(node.look(10, 61), (vec![9], Some(59)));
+    }
+
+    #[test]
+    fn the_rate_is_that_between_two_reports_of_one_process() {
+        let mut node = Node::new(8);
+        let mut rate = |step, second, attempt, created| {
+            node.pod.containers = vec![super::super::ObservedContainer {
+                id: format!("c{created}"),
+                restarts: 0,
+                created_at: at(created),
+                exit: None,
+            }];
+            node.attempt = attempt;
+            node.look(step, second);
+            node.published.progress[0].steps_per_hour
+        };
+        assert_eq!(rate(1000, 0, 1, 0), None, "one report");
+        assert_eq!(rate(1060, 60, 1, 0), Some(3600));
+        assert_eq!(rate(1061, 180, 1, 0), Some(30));
+        assert_eq!(rate(1010, 300, 2, 0), None, "from its checkpoint");
+        assert_eq!(rate(1070, 360, 2, 0), Some(3600));
+        assert_eq!(rate(1080, 500, 2, 480), None, "a new container");
+        assert_eq!(rate(1085, 560, 2, 480), Some(300));
+        assert_eq!(rate(1020, 620, 2, 480), None, "a restart by its launcher");
     }
 
     #[test]
@@ -217,6 +272,8 @@ mod tests {
                 attempt: 1,
                 step: (1, forged),
                 checkpoint: Some((1, forged)),
+                total: None,
+                metrics: Vec::new(),
             }),
             ..SupervisorState::default()
         });

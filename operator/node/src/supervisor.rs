@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::CoordinatorAddress;
-use lockstep_api::workload::ProgressPolicy;
+use lockstep_api::workload::{ProgressMetric, ProgressPolicy};
 
 /// State that the supervisor has reported on the current link. A new link repeats all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,13 +17,16 @@ pub struct SupervisorState {
     pub progress: Option<ChildProgress>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildProgress {
     pub attempt: i64,
     /// Current step, and its start by the node's clock.
     pub step: (i64, DateTime<Utc>),
     /// Step of the last saved checkpoint, and the time of its first report.
     pub checkpoint: Option<(i64, DateTime<Utc>)>,
+    /// Steps of the whole training.
+    pub total: Option<i64>,
+    pub metrics: Vec<ProgressMetric>,
 }
 
 /// An exit of a child without an order.

@@ -100,8 +100,12 @@ impl<'a> Fields<'a> {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(crate) fn end(self) -> Result<(), FrameError> {
-        if self.rest.is_empty() {
+        if self.is_empty() {
             Ok(())
         } else {
             Err(FrameError::Trailing)

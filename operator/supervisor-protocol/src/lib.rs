@@ -29,8 +29,8 @@ mod version;
 pub use codec::FrameError;
 pub use frame::{FrameReader, MAX_BODY, Message};
 pub use message::{
-    Checkpoint, ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits,
-    Release, Rendezvous,
+    Checkpoint, ChildExit, ExitReason, FromAgent, FromSupervisor, MAX_PROGRESS, Progress,
+    ProgressLimits, Release, Rendezvous,
 };
 pub use text::Text;
 pub use version::{VERSIONS, Versions};
@@ -38,7 +38,7 @@ pub use version::{VERSIONS, Versions};
 /// Environment variables that a supervisor sets for its child from the release. The argument
 /// `--keep-env` of the supervisor's command lists the variables of the user's manifest, which stay
 /// unchanged.
-pub const SET_BY_SUPERVISOR: [&str; 18] = [
+pub const SET_BY_SUPERVISOR: [&str; 19] = [
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",
     "JAX_PROCESS_ID",
@@ -46,6 +46,7 @@ pub const SET_BY_SUPERVISOR: [&str; 18] = [
     "LOCKSTEP_MEMBERS",
     "LOCKSTEP_PEERS",
     "LOCKSTEP_PROGRESS",
+    "LOCKSTEP_PROGRESS_FORMAT",
     "MASTER_ADDR",
     "MASTER_PORT",
     "NODE_RANK",

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::codec::{Fields, FrameError, Writer};
 use crate::frame::Message;
 use crate::text::Text;
-use crate::version::Versions;
+use crate::version::{PROGRESS_WORDS, Versions};
 
 /// Address where the members of an attempt rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +84,11 @@ pub struct ChildExit {
     pub message: Text<1024>,
 }
 
+/// Bytes of a child's report that count.
+pub const MAX_PROGRESS: usize = 512;
+
 /// Progress of the child of one attempt, as the child reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Attempt of the child.
     pub attempt: u64,
@@ -95,6 +98,8 @@ pub struct Progress {
     pub step_time: u64,
     /// Last checkpoint, if the child has reported any.
     pub checkpoint: Option<Checkpoint>,
+    /// Further words of the child's report, `key=value`, separated by spaces and not validated.
+    pub words: Text<MAX_PROGRESS>,
 }
 
 /// A checkpoint that the child reports as saved.
@@ -161,6 +166,18 @@ impl FromSupervisor {
             Self::Exited { .. } => "Exited",
             Self::Survivors { .. } => "Survivors",
             Self::Progress(_) => "Progress",
+        }
+    }
+
+    /// Encodes without the fields that a connection of this version does not have.
+    pub fn encode_for(&self, version: u16) -> Vec<u8> {
+        match self {
+            Self::Progress(progress) if version < PROGRESS_WORDS => Self::Progress(Progress {
+                words: Text::default(),
+                ..progress.clone()
+            })
+            .encode(),
+            _ => self.encode(),
         }
     }
 }
@@ -279,6 +296,12 @@ fn progress(fields: &mut Fields<'_>) -> Result<Progress, FrameError> {
         step: fields.u64()?,
         step_time: fields.u64()?,
         checkpoint: fields.optional("checkpoint", checkpoint)?,
+        // Version 1 has no words.
+        words: if fields.is_empty() {
+            Text::default()
+        } else {
+            fields.text()?
+        },
     })
 }
 
@@ -376,11 +399,19 @@ impl Message for FromSupervisor {
                 step,
                 step_time,
                 checkpoint,
-            }) => Writer::new(kind::PROGRESS)
-                .u64(*attempt)
-                .u64(*step)
-                .u64(*step_time)
-                .optional(*checkpoint, |w, c| w.u64(c.step).u64(c.time)),
+                words,
+            }) => {
+                let writer = Writer::new(kind::PROGRESS)
+                    .u64(*attempt)
+                    .u64(*step)
+                    .u64(*step_time)
+                    .optional(*checkpoint, |w, c| w.u64(c.step).u64(c.time));
+                if words.is_empty() {
+                    writer
+                } else {
+                    writer.text(words)
+                }
+            }
         }
         .finish()
     }

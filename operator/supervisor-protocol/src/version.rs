@@ -3,8 +3,11 @@
 /// Versions that this crate supports.
 pub const VERSIONS: Versions = Versions {
     oldest: 1,
-    newest: 1,
+    newest: 2,
 };
+
+/// First version whose `Progress` has words.
+pub(crate) const PROGRESS_WORDS: u16 = 2;
 
 /// An inclusive range of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -76,16 +76,21 @@ fn from_supervisor() -> impl Strategy<Value = FromSupervisor> {
                 message,
             }
         }),
-        (attempt(), any::<[u64; 2]>(), option::of(any::<[u64; 2]>())).prop_map(
-            |(attempt, [step, step_time], checkpoint)| {
+        (
+            attempt(),
+            any::<[u64; 2]>(),
+            option::of(any::<[u64; 2]>()),
+            text()
+        )
+            .prop_map(|(attempt, [step, step_time], checkpoint, words)| {
                 FromSupervisor::Progress(Progress {
                     attempt,
                     step,
                     step_time,
                     checkpoint: checkpoint.map(|[step, time]| Checkpoint { step, time }),
+                    words,
                 })
-            }
-        ),
+            }),
     ]
 }
 
@@ -317,4 +322,24 @@ fn first_frames_of_later_versions_are_understood() {
     assert!(matches!(hellos[..], [FromSupervisor::Hello { start_id: 7, .. }]) && error.is_none());
     let (welcomes, error) = read::<FromAgent>(&welcome, &[welcome.len()]);
     assert!(matches!(welcomes[..], [FromAgent::Welcome { version: 1 }]) && error.is_none());
+}
+
+#[test]
+fn a_connection_of_version_1_has_no_words_of_progress() {
+    let progress = |words: &str| {
+        FromSupervisor::Progress(Progress {
+            attempt: 1,
+            step: 7,
+            step_time: 1_000_000,
+            checkpoint: None,
+            words: Text::cut(words),
+        })
+    };
+    let (all, bare) = (progress("loss=1"), progress(""));
+    let received = |bytes: &[u8]| read::<FromSupervisor>(bytes, &[bytes.len()]);
+    assert_eq!(received(&all.encode_for(2)), (vec![all.clone()], None));
+    let frame = all.encode_for(1);
+    assert_eq!(received(&frame), (vec![bare], None));
+    // Length, kind, attempt, step, its time and no checkpoint: every byte of version 1.
+    assert_eq!(frame.len(), 4 + 1 + 8 + 8 + 8 + 1);
 }

@@ -72,6 +72,8 @@ pub fn environment(
         ("LOCKSTEP_ATTEMPT", OsString::from(&attempt)),
         ("LOCKSTEP_PEERS", (*release.peers).into()),
         ("LOCKSTEP_PROGRESS", progress.into()),
+        // Words after step and checkpoint are understood.
+        ("LOCKSTEP_PROGRESS_FORMAT", "2".into()),
     ];
     if release.world > 0 {
         for name in [
@@ -170,6 +172,7 @@ mod tests {
             ("LOCKSTEP_PEERS", "workers-0:0-31"),
             ("LOCKSTEP_MEMBERS", "32"),
             ("LOCKSTEP_PROGRESS", "/lockstep/progress"),
+            ("LOCKSTEP_PROGRESS_FORMAT", "2"),
             ("JAX_COORDINATOR_ADDRESS", "10.0.0.7:29503"),
             ("JAX_NUM_PROCESSES", "32"),
             ("JAX_PROCESS_ID", "6"),
@@ -209,7 +212,12 @@ mod tests {
         let names: Vec<&str> = found.into_keys().collect();
         assert_eq!(
             names,
-            ["LOCKSTEP_ATTEMPT", "LOCKSTEP_PEERS", "LOCKSTEP_PROGRESS"]
+            [
+                "LOCKSTEP_ATTEMPT",
+                "LOCKSTEP_PEERS",
+                "LOCKSTEP_PROGRESS",
+                "LOCKSTEP_PROGRESS_FORMAT"
+            ]
         );
     }
 

@@ -61,6 +61,8 @@ struct Connection {
     stream: UnixStream,
     reader: FrameReader,
     unsent: Vec<u8>,
+    /// Version that the agent chose in `Welcome`.
+    version: u16,
     since: Moment,
 }
 
@@ -102,7 +104,7 @@ impl Link {
     /// buffer.
     pub fn send(&mut self, message: &FromSupervisor) {
         if let Some(agent) = &mut self.agent {
-            agent.unsent.extend(message.encode());
+            agent.unsent.extend(message.encode_for(agent.version));
             // The next turn reports errors.
             let _ = agent.flush();
         }
@@ -262,6 +264,7 @@ impl Connection {
             stream,
             reader: FrameReader::default(),
             unsent: hello,
+            version: VERSIONS.oldest,
             since: now,
         })
     }
@@ -270,7 +273,10 @@ impl Connection {
         self.flush()?;
         let closed = self.receive()?;
         match self.reader.next_frame().map_err(Over::Frame)? {
-            Some(FromAgent::Welcome { version }) if VERSIONS.contains(version) => Ok(true),
+            Some(FromAgent::Welcome { version }) if VERSIONS.contains(version) => {
+                self.version = version;
+                Ok(true)
+            }
             Some(FromAgent::Welcome { version }) => Err(Over::Version(version)),
             Some(_) => Err(Over::NotWelcomed),
             None if closed => Err(Over::Closed),

@@ -119,7 +119,14 @@ impl Machine {
                 Event::AgentCame => self.agent_came(now),
                 Event::AgentWent => self.agent_went(now),
                 Event::Order(order) => self.order(order, now),
-                Event::Progress { step, checkpoint } => self.progress(step, checkpoint, now),
+                Event::Progress {
+                    step,
+                    checkpoint,
+                    words,
+                } => {
+                    self.watch.words = words;
+                    self.progress(step, checkpoint, now);
+                }
                 Event::Signal(signal) => self.signal(signal, now),
                 Event::Started => self.started(),
                 Event::NotStarted { code, message } => self.not_started(code, message, now),

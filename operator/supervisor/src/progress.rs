@@ -1,5 +1,5 @@
-//! The file in which the child reports its progress: the step and, after a space, the step of the
-//! last saved checkpoint, both decimal.
+//! The file in which the child reports its progress: the step, the step of the last saved
+//! checkpoint, and words `key=value`, separated by spaces.
 //!
 //! A file never blocks the child, and needs no reader: `echo 1200 > "$LOCKSTEP_PROGRESS"`.
 
@@ -7,23 +7,24 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use lockstep_supervisor_protocol::{MAX_PROGRESS, Text};
+
 use crate::files;
 use lockstep_supervisor::machine::Event;
 
 /// File name in the supervisor's folder.
 const FILE: &str = "progress";
-/// Two numbers of 20 digits, a space and a line break, rounded up.
-const LONGEST: u64 = 48;
 
 pub struct ProgressFile {
     path: PathBuf,
     last: Option<Written>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Written {
     step: u64,
     checkpoint: Option<u64>,
+    words: Text<MAX_PROGRESS>,
 }
 
 impl ProgressFile {
@@ -48,37 +49,56 @@ impl ProgressFile {
 
     /// Returns changed progress. Invalid content is ignored, because the child may be writing.
     pub fn read_change(&mut self) -> Option<Event> {
-        let written = parse(&read(&self.path)?)?;
-        if self.last.replace(written) == Some(written) {
+        let written = parse(&files::read(&self.path, MAX_PROGRESS as u64 + 1)?)?;
+        if self.last.as_ref() == Some(&written) {
             return None;
         }
+        self.last = Some(written.clone());
         Some(Event::Progress {
             step: written.step,
             checkpoint: written.checkpoint,
+            words: written.words,
         })
     }
 }
 
-fn read(path: &Path) -> Option<String> {
-    String::from_utf8(files::read(path, LONGEST)?).ok()
-}
-
-fn parse(text: &str) -> Option<Written> {
-    let mut words = text.split_ascii_whitespace();
+/// The agent validates the words, so a later agent can understand further words.
+fn parse(mut content: &[u8]) -> Option<Written> {
+    if content.len() > MAX_PROGRESS {
+        // The last word may be cut.
+        let end = content.iter().rposition(u8::is_ascii_whitespace)?;
+        content = &content[..end];
+    }
+    let text = String::from_utf8_lossy(content);
+    let is_pair = |word: &&str| word.contains('=');
+    let mut words = text.split_ascii_whitespace().peekable();
     let step = words.next()?.parse().ok()?;
-    let checkpoint = words.next().map(str::parse).transpose().ok()?;
-    words
-        .next()
-        .is_none()
-        .then_some(Written { step, checkpoint })
+    let checkpoint = words.next_if(|word| !is_pair(word)).map(str::parse);
+    let pairs: Vec<&str> = words.filter(|w| is_pair(w) && w.is_ascii()).collect();
+    Some(Written {
+        step,
+        checkpoint: checkpoint.transpose().ok()?,
+        words: Text::cut(pairs.join(" ")),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn written(step: u64, checkpoint: Option<u64>) -> Event {
-        Event::Progress { step, checkpoint }
+        with_words(step, checkpoint, "")
+    }
+
+    fn with_words(step: u64, checkpoint: Option<u64>, words: &str) -> Event {
+        Event::Progress {
+            step,
+            checkpoint,
+            words: Text::cut(words),
+        }
     }
 
     #[test]
@@ -96,6 +116,10 @@ mod tests {
                 Some(written(u64::MAX, Some(u64::MAX))),
             ),
             ("0", Some(written(0, None))),
+            ("1 total=9", Some(with_words(1, None, "total=9"))),
+            ("1 2 3", Some(written(1, Some(2)))),
+            ("1 2 a=1\tb c=x\n", Some(with_words(1, Some(2), "a=1 c=x"))),
+            ("1 2 a=2", Some(with_words(1, Some(2), "a=2"))),
         ] {
             fs::write(file.path(), text).unwrap();
             assert_eq!(file.read_change(), event, "{text}");
@@ -115,19 +139,33 @@ mod tests {
     fn what_makes_no_sense_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = ProgressFile::new(folder.path());
-        for text in [
-            "",
-            "-1",
-            "step 7",
-            "7 last",
-            "1 2 3",
-            "18446744073709551616",
-        ] {
+        for text in ["", "-1", "step 7", "7 last", "18446744073709551616"] {
             fs::write(file.path(), text).unwrap();
             assert_eq!(file.read_change(), None, "{text:?}");
         }
         fs::write(file.path(), "9".repeat(5000)).unwrap();
         assert_eq!(file.read_change(), None, "longer than any two numbers");
+    }
+
+    #[test]
+    fn a_word_that_ends_beyond_512_bytes_is_ignored() {
+        let line = format!("7 5 a=1 {} b=2", "x".repeat(500));
+        assert_eq!(line.find("b=2").map(|at| at + 2), Some(511));
+        let words = |text: &str| parse(text.as_bytes()).unwrap().words.to_string();
+        assert_eq!(words(&line), "a=1 b=2");
+        assert_eq!(words(&format!("{line}5")), "a=1");
+        assert_eq!(words(&format!("{line} c=3")), "a=1 b=2");
+    }
+
+    proptest! {
+        /// Any bytes after step and checkpoint leave both as they are.
+        #[test]
+        fn step_and_checkpoint_survive_any_tail(step: u64, saved: u64, tail in vec(any::<u8>(), 0..700)) {
+            let line = [format!("{step} {saved} ").as_bytes(), &tail].concat();
+            let kept = &line[..line.len().min(MAX_PROGRESS + 1)];
+            let written = parse(kept).unwrap();
+            prop_assert_eq!((written.step, written.checkpoint), (step, Some(saved)));
+        }
     }
 
     #[test]

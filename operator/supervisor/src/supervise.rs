@@ -247,7 +247,7 @@ impl Supervisor {
                 let own = self.with_message(own);
                 self.link.send(&own.into_frame(time_of_day));
             }
-            Effect::SendProgress(seen) => self.link.send(&seen.to_frame(time_of_day)),
+            Effect::SendProgress(seen) => self.link.send(&seen.into_frame(time_of_day)),
             Effect::Print(line) => log_line(&line),
             Effect::Exit(_) => {}
         }

@@ -46,6 +46,7 @@ pub mod trouble;
 pub use cluster::{Actor, SimCluster};
 pub use gangs::{Gangs, Spec};
 pub use lockstep_api::key::Key;
+pub use lockstep_kubelet::runtime::ReportedProgress;
 pub use lockstep_manager::stepped::{CycleSummary, WatchedKind};
 pub use nodes::{NodeFaults, SimNode};
 pub use solo::Solo;

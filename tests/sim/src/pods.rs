@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::member::Member;
 use lockstep_api::member_pod::Identity;
 use lockstep_api::names::labels;
-use lockstep_kubelet::runtime::{Ended, Fault};
+use lockstep_kubelet::runtime::{Ended, Fault, ReportedProgress};
 use serde_json::{Value, json};
 
 use crate::api::{DeleteOptions, Object, Refused};
@@ -138,12 +138,17 @@ impl SimCluster {
 
     /// The training process of a supervised pod reports its progress.
     pub fn progress(&mut self, pod: &Pod, step: u64, checkpoint: Option<u64>) {
+        self.progress_with(pod, ReportedProgress::of(step, checkpoint));
+    }
+
+    /// The same, with further words.
+    pub fn progress_with(&mut self, pod: &Pod, report: ReportedProgress<'_>) {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return;
         };
         let node = self.node(node);
         node.catch_up();
-        let effects = (node.runtime).progress(uid, step, checkpoint, node.wall());
+        let effects = (node.runtime).progress(uid, report, node.wall());
         node.follow(effects);
     }
 

@@ -8,6 +8,8 @@ use lockstep_supervisor_protocol::{
     Rendezvous, Text,
 };
 
+use super::words;
+
 /// Longest message of a report in bytes. The `NodeAgent` has up to 64 reports.
 const MESSAGE: usize = 256;
 
@@ -25,7 +27,9 @@ pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<Super
             running: Some(number(*attempt)?),
             exit: None,
             // A repeated `Started` of the running child keeps its progress.
-            progress: (state.progress).filter(|p| p.attempt.unsigned_abs() == *attempt),
+            progress: (state.progress.as_ref())
+                .filter(|p| p.attempt.unsigned_abs() == *attempt)
+                .cloned(),
         },
         FromSupervisor::Exited { exit, time } => SupervisorState {
             held: None,
@@ -42,6 +46,7 @@ pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<Super
 }
 
 fn child_progress(progress: &Progress) -> Option<ChildProgress> {
+    let (total, metrics) = words::read(&progress.words);
     Some(ChildProgress {
         attempt: number(progress.attempt)?,
         step: (count(progress.step), time(progress.step_time)?),
@@ -49,6 +54,8 @@ fn child_progress(progress: &Progress) -> Option<ChildProgress> {
             Some(saved) => Some((count(saved.step), time(saved.time)?)),
             None => None,
         },
+        total,
+        metrics,
     })
 }
 
@@ -278,6 +285,7 @@ mod tests {
             step,
             step_time: 1_000_000,
             checkpoint,
+            words: Text::default(),
         })
     }
 
@@ -294,6 +302,8 @@ mod tests {
             attempt: 1,
             step: (7, at(1_000_000)),
             checkpoint: Some((5, at(1_000_001))),
+            total: None,
+            metrics: Vec::new(),
         });
         assert_eq!(
             progress(&[started(1), message_of_progress(1, 7, saved)]),

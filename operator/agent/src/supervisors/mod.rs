@@ -7,11 +7,13 @@
 //! | `link` | one link: connect, read, write, reconnect |
 //! | `socket` | the path to the socket, through folders that a tenant may have changed |
 //! | `frames` | conversion of frames to and from the commands of the decision |
+//! | `words` | further words of a progress report |
 
 pub mod frames;
 mod link;
 mod links;
 mod socket;
+mod words;
 
 use std::time::Duration;
 

@@ -8,8 +8,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
 
+use chrono::DateTime;
 use lockstep_agent::supervisors::Supervisors;
-use lockstep_supervisor_protocol::{FromSupervisor, Message, SOCKET, Text, VERSIONS, Versions};
+use lockstep_api::workload::ProgressMetric;
+use lockstep_node::{ChildProgress, SupervisorState};
+use lockstep_supervisor_protocol::{
+    FromSupervisor, Message, Progress, SOCKET, Text, VERSIONS, Versions,
+};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::node::{Node, held, running};
@@ -175,4 +180,41 @@ async fn one_that_closes_at_once_is_tried_again() {
         .await
         .unwrap();
     node.starts(0, 1).await;
+}
+
+#[tokio::test]
+async fn supervisors_of_both_protocol_versions_report_progress() {
+    let mut node = Node::new(&["old", "new"]);
+    for (uid, newest) in [("old", 1), ("new", 2)] {
+        let progress = FromSupervisor::Progress(Progress {
+            attempt: 1,
+            step: 7,
+            step_time: 1_000_000,
+            checkpoint: None,
+            words: Text::cut("total=9 loss=0.5"),
+        });
+        let frames = [
+            hello(Versions { oldest: 1, newest }),
+            FromSupervisor::Started { attempt: 1 }.encode(),
+            progress.encode_for(newest),
+        ];
+        serve(&node.volume(uid), says(frames.concat()));
+    }
+    let seen = |total, metrics| SupervisorState {
+        progress: Some(ChildProgress {
+            attempt: 1,
+            step: (7, DateTime::from_timestamp(1_000_000, 0).unwrap()),
+            checkpoint: None,
+            total,
+            metrics,
+        }),
+        ..running(1)
+    };
+    let loss = ProgressMetric {
+        name: "loss".to_owned(),
+        value: "0.5".to_owned(),
+    };
+    let old = seen(None, Vec::new());
+    node.sees(&[Some(old), Some(seen(Some(9), vec![loss]))])
+        .await;
 }

@@ -157,13 +157,19 @@ impl StatusReport {
 
 fn training(progress: &TrainingProgress, options: &RenderOptions) -> String {
     let ago = |time| age(Some(time), options.now);
-    let step = format!("Step {}, {} ago", progress.step, ago(progress.step_time));
-    match (progress.checkpoint_step, progress.checkpoint_time) {
+    let mut step = format!("Step {}", progress.step);
+    if let Some(total) = progress.total {
+        let _ = write!(step, " of {total} ({})", progress.summary);
+    }
+    let _ = write!(step, ", {} ago", ago(progress.step_time));
+    let line = match (progress.checkpoint_step, progress.checkpoint_time) {
         (Some(saved), Some(time)) => {
             format!("{step}; checkpoint of step {saved}, {} ago", ago(time))
         }
         _ => format!("{step}; no checkpoint reported"),
-    }
+    };
+    let metrics = progress.metrics.iter();
+    metrics.fold(line, |line, m| format!("{line}; {}={}", m.name, m.value))
 }
 
 fn row(failure: &PastFailure, options: &RenderOptions) -> [String; 8] {

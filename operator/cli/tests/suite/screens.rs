@@ -75,7 +75,8 @@ pub fn objects(status: &Value) -> WorkloadObjects {
 pub fn restarting() -> Value {
     json!({"phase": "Restarting", "reason": "RestartGang", "message": "restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited",
         "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},
-        "progress": {"step": 1200, "stepTime": ago(8), "checkpointStep": 1100, "checkpointTime": ago(190)},
+        "progress": {"step": 1200, "stepTime": ago(8), "checkpointStep": 1100, "checkpointTime": ago(190),
+            "total": 90_000, "summary": "1%, 22.2 h left", "metrics": [{"name": "loss", "value": "2.31"}]},
         "groups": [{"name": "workers", "desired": 4, "created": 4, "ready": 3, "active": 4}],
         "restarts": {"total": 3, "counted": 3, "countedAt": [ago(90_000), ago(600), ago(60)]},
         "domains": [{"key": "workload", "attempt": 4, "incident": {"attempt": 4, "cause": cause(137, "OOMKilled", 5),
@@ -92,7 +93,7 @@ fn the_status_shows_where_members_are_what_happens_what_happened_and_what_to_do(
         "\
 ml/llama: Restarting, 3/4 ready, attempt 4, 32 accelerators, age 3h
 RestartGang: restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited
-Step 1200, 8s ago; checkpoint of step 1100, 3m10s ago
+Step 1200 of 90000 (1%, 22.2 h left), 8s ago; checkpoint of step 1100, 3m10s ago; loss=2.31
 
 GROUP     READY   SUCCEEDED   FAILED   DESIRED
 workers   3       0           0        4

@@ -3,7 +3,8 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::annotations;
 use lockstep_api::node_agent::MemberProgress;
-use lockstep_api::workload::TrainingProgress;
+use lockstep_api::words::took;
+use lockstep_api::workload::{ProgressMetric, TrainingProgress};
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -15,34 +16,66 @@ const RECORD_EVERY: TimeDelta = TimeDelta::seconds(30);
 impl Ledger {
     /// Records the latest reported step and checkpoint, together with other changes or once per
     /// [`RECORD_EVERY`]. Without reports, for example after the loss of a node, the last values
-    /// stay.
+    /// stay, except the rate.
     pub fn note_progress(&mut self, facts: &Facts<'_>, recording: bool) {
         let reported = all_reported(facts);
-        let Some(last) = reported
+        let last = reported
             .iter()
-            .max_by_key(|p| (p.step_time, p.step, &p.pod_uid))
-        else {
+            .max_by_key(|(_, p)| (p.step_time, p.step, &p.pod_uid))
+            .map(|(_, last)| *last);
+        let rate = last.and_then(|last| self.rate(last));
+        if let Some(recorded) = self
+            .progress
+            .as_mut()
+            .filter(|_| recording && rate.is_none())
+        {
+            recorded.steps_per_hour = None;
+            estimate(recorded);
+        }
+        let Some(last) = last else {
             return;
         };
-        let step_time = last.step_time;
         let checkpoint = last_checkpoint(&reported, self.progress.as_ref());
-        let recorded = self.progress.get_or_insert(TrainingProgress {
-            step: last.step,
-            step_time,
-            checkpoint_step: None,
-            checkpoint_time: None,
-        });
-        if last.step != recorded.step
-            && is_to_be_noted(step_time, Some(recorded.step_time), recording)
+        let before = self.progress.as_ref().map(|recorded| recorded.step_time);
+        if self.progress.as_ref().map(|recorded| recorded.step) != Some(last.step)
+            && is_to_be_noted(last.step_time, before, recording)
         {
-            (recorded.step, recorded.step_time) = (last.step, step_time);
+            let metrics = self.metrics(facts, &reported);
+            let recorded = self.progress.get_or_insert_default();
+            (recorded.step, recorded.step_time) = (last.step, last.step_time);
+            recorded.total = reported.iter().filter_map(|(_, p)| p.total).max();
+            recorded.steps_per_hour = rate;
+            recorded.metrics = metrics;
+            estimate(recorded);
         }
-        if let Some((time, step)) = checkpoint
+        if let (Some((time, step)), Some(recorded)) = (checkpoint, &mut self.progress)
             && recorded.checkpoint_step != Some(step)
             && is_to_be_noted(time, recorded.checkpoint_time, recording)
         {
             (recorded.checkpoint_step, recorded.checkpoint_time) = (Some(step), Some(time));
         }
+    }
+
+    /// The rate of a report. An earlier attempt, or one that is about to end, has no rate.
+    fn rate(&self, last: &MemberProgress) -> Option<i64> {
+        let mut domains = self.domains.values();
+        let runs = domains.any(|d| d.attempt == last.attempt && d.incident.is_none());
+        last.steps_per_hour.filter(|rate| runs && *rate > 0)
+    }
+
+    /// Metrics of the first member by rank that reports any.
+    fn metrics(&self, facts: &Facts<'_>, reported: &[Reported<'_>]) -> Vec<ProgressMetric> {
+        let membership = self.membership(facts.spec());
+        let with_metrics = reported.iter().filter(|(_, p)| !p.metrics.is_empty());
+        let first = with_metrics.min_by_key(|(pod, _)| {
+            let place = pod
+                .identity
+                .member
+                .as_ref()
+                .and_then(|m| membership.place(m));
+            (place.map_or(i32::MAX, |place| place.rank), &pod.name)
+        });
+        first.map_or(Vec::new(), |(_, p)| p.metrics.clone())
     }
 
     /// Includes unrecorded checkpoints.
@@ -51,13 +84,35 @@ impl Ledger {
     }
 }
 
+/// Time left at the recorded rate, and the summary.
+fn estimate(recorded: &mut TrainingProgress) {
+    let total = recorded.total.filter(|total| *total > 0).map(i128::from);
+    let step = i128::from(recorded.step);
+    let rate = recorded.steps_per_hour.map(i128::from);
+    recorded.seconds_left = total.zip(rate).map(|(total, rate)| {
+        let seconds = (total - step).max(0) * 3600 / rate;
+        i64::try_from(seconds).unwrap_or(i64::MAX)
+    });
+    recorded.summary = total.map_or(String::new(), |total| {
+        let percent = (step * 100 / total).clamp(0, 100);
+        match recorded.seconds_left.and_then(TimeDelta::try_seconds) {
+            Some(left) if percent < 100 => format!("{percent}%, {} left", took(left)),
+            _ => format!("{percent}%"),
+        }
+    });
+}
+
 /// True after [`RECORD_EVERY`], or for a later time if another change is recorded.
 fn is_to_be_noted(time: DateTime<Utc>, recorded: Option<DateTime<Utc>>, recording: bool) -> bool {
     recorded.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
 }
 
-fn all_reported<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
-    facts.pods().filter_map(|p| reported(facts, p)).collect()
+type Reported<'a> = (&'a PodView, &'a MemberProgress);
+
+fn all_reported<'a>(facts: &Facts<'a>) -> Vec<Reported<'a>> {
+    let pods = facts.pods();
+    pods.filter_map(|pod| Some((pod, reported(facts, pod)?)))
+        .collect()
 }
 
 fn reported<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
@@ -69,10 +124,10 @@ fn reported<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> 
 /// The latest checkpoint. A recorded checkpoint keeps its time: a restarted manager receives the
 /// report again, and the node's clock can be ahead.
 fn last_checkpoint(
-    reported: &[&MemberProgress],
+    reported: &[Reported<'_>],
     noted: Option<&TrainingProgress>,
 ) -> Option<(DateTime<Utc>, i64)> {
-    let saved = reported.iter().filter_map(|p| {
+    let saved = reported.iter().filter_map(|(_, p)| {
         let noted = noted.filter(|n| n.checkpoint_step == p.checkpoint_step);
         let time = noted.map_or(p.checkpoint_time, |n| n.checkpoint_time)?;
         Some((time, p.checkpoint_step?))

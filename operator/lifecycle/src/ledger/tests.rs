@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::gangs;
 use lockstep_api::workload::{
     AppliedSpec, Backoff, Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry,
-    IncidentStage, Phase, Phases, TrainingProgress, TrainingWorkloadStatus,
+    IncidentStage, Phase, Phases, ProgressMetric, TrainingProgress, TrainingWorkloadStatus,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -79,6 +79,14 @@ fn spent() -> impl Strategy<Value = Spent> {
 fn progress() -> impl Strategy<Value = TrainingProgress> {
     let checkpoint = prop::option::of((0..99_i64, time()));
     (0..99_i64, time(), checkpoint).prop_map(|(step, step_time, checkpoint)| TrainingProgress {
+        total: Some(100),
+        steps_per_hour: Some(60),
+        seconds_left: Some((100 - step) * 60),
+        summary: "1%".to_owned(),
+        metrics: vec![ProgressMetric {
+            name: "loss".to_owned(),
+            value: "2.5".to_owned(),
+        }],
         step,
         step_time,
         checkpoint_step: checkpoint.map(|(step, _)| step),

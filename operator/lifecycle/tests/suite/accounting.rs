@@ -330,6 +330,7 @@ fn a_checkpoint_time_is_at_most_the_time_of_its_report_despite_a_fast_node_clock
                 checkpoint_step: Some(8),
                 checkpoint_time: Some(ahead),
                 time: ahead,
+                ..MemberProgress::default()
             }];
         });
         w.settle();

@@ -1,9 +1,9 @@
 //! Training processes that report progress and then stop.
 
 use chrono::TimeDelta;
-use lockstep_api::workload::{CauseKind, Phase, ProgressPolicy};
+use lockstep_api::workload::{CauseKind, Phase, ProgressPolicy, TrainingProgress};
 use lockstep_sim::solo::gang_with;
-use lockstep_sim::{Solo, WatchedKind};
+use lockstep_sim::{ReportedProgress, Solo, WatchedKind};
 use serde_json::{Value, json};
 
 /// A running, supervised gang of three with these rules. A start or a step may take a minute.
@@ -156,6 +156,84 @@ fn the_last_step_and_checkpoint_show_in_the_status_and_bound_what_a_failure_lose
     // Three members with eight accelerators each, half a minute, and the restart.
     let lost = s.history[0].lost_accelerator_seconds;
     assert!((24 * 30..24 * 60).contains(&lost), "{lost}");
+}
+
+/// Reports further words with a step.
+fn tells_words(w: &mut Solo, index: i32, step: u64, words: &str) {
+    let pod = w.pod("g", index);
+    let report = ReportedProgress {
+        step,
+        checkpoint: None,
+        words,
+    };
+    w.progress_with(&pod, report);
+    w.rounds(3);
+}
+
+/// A step a second for 80 seconds, reported every 40.
+fn trains(w: &mut Solo, index: i32, step: u64, words: &str) {
+    for further in [0, 40, 80] {
+        tells_words(w, index, step + further, words);
+        passes(w, 40);
+    }
+}
+
+fn shown(w: &Solo) -> TrainingProgress {
+    w.status().progress.expect("it was reported")
+}
+
+#[test]
+fn the_time_left_is_known_after_two_reports_and_again_after_two_of_a_restart() {
+    let mut w = watched(&json!([]));
+    tells_words(&mut w, 0, 1000, "total=10000");
+    assert_eq!(shown(&w).summary, "10%", "one report has no rate");
+    passes(&mut w, 40);
+    trains(&mut w, 0, 1040, "total=10000");
+    let p = shown(&w);
+    assert!((2500..3500).contains(&p.steps_per_hour.unwrap()), "{p:?}");
+    assert!((9_000..13_000).contains(&p.seconds_left.unwrap()), "{p:?}");
+    assert!(p.summary.ends_with(" h left"), "{p:?}");
+    w.exit("g", 1, 1);
+    w.until("attempt 2", |w| attempts(w) == [2, 2, 2]);
+    let p = shown(&w);
+    assert_eq!((p.steps_per_hour, p.seconds_left), (None, None), "{p:?}");
+    passes(&mut w, 40);
+    // From its checkpoint.
+    tells_words(&mut w, 0, 1000, "total=10000");
+    passes(&mut w, 40);
+    assert_eq!(shown(&w).step, 1000);
+    assert_eq!(shown(&w).summary, "10%");
+    trains(&mut w, 0, 1040, "total=10000");
+    assert!(shown(&w).summary.contains(" left"), "{:?}", shown(&w));
+}
+
+#[test]
+fn a_suspended_workload_has_no_time_left() {
+    let mut w = watched(&json!([]));
+    trains(&mut w, 0, 1000, "total=10000");
+    assert!(shown(&w).seconds_left.is_some());
+    w.edit(|spec| spec.suspend = true);
+    w.settle();
+    assert_eq!((shown(&w).seconds_left, &*shown(&w).summary), (None, "10%"));
+}
+
+#[test]
+fn the_total_is_the_largest_and_the_metrics_are_those_of_the_first_rank() {
+    let mut w = watched(&json!([]));
+    let values = |w: &Solo| {
+        let p = shown(w);
+        let metrics = p.metrics.iter().map(|m| format!("{}={}", m.name, m.value));
+        (p.total, metrics.collect::<Vec<_>>())
+    };
+    tells(&mut w, 2, 1, None);
+    assert_eq!(values(&w), (None, vec![]), "no further words");
+    passes(&mut w, 40);
+    tells_words(&mut w, 1, 2, "total=70 loss=9 total=80");
+    assert_eq!(values(&w), (Some(80), vec!["loss=9".to_owned()]));
+    passes(&mut w, 40);
+    tells_words(&mut w, 0, 3, "loss=2.5 total=60 lr=1e-4");
+    let first = ["loss=2.5", "lr=1e-4"].map(str::to_owned);
+    assert_eq!(values(&w), (Some(80), first.to_vec()));
 }
 
 #[test]

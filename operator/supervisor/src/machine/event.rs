@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockstep_supervisor_protocol::{
-    Checkpoint, ChildExit, FromAgent, FromSupervisor, Progress, Release,
+    Checkpoint, ChildExit, FromAgent, FromSupervisor, MAX_PROGRESS, Progress, Release, Text,
 };
 
 /// Time since boot.
@@ -76,6 +76,8 @@ pub enum Event {
         step: u64,
         /// Step of the last saved checkpoint, if the child reports checkpoints.
         checkpoint: Option<u64>,
+        /// Further words of the report.
+        words: Text<MAX_PROGRESS>,
     },
     /// The time of [`Machine::next_deadline`] has passed.
     Time,
@@ -124,18 +126,19 @@ impl OwnExit {
 }
 
 /// Progress of a child and the times at which it was seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedProgress {
     pub attempt: u64,
     pub step: u64,
     pub step_at: Moment,
     /// Step of the last checkpoint and the time of its first report.
     pub checkpoint: Option<(u64, Moment)>,
+    pub words: Text<MAX_PROGRESS>,
 }
 
 impl ObservedProgress {
     /// Converts to a frame. `time_of_day` converts a moment to time since 1970.
-    pub fn to_frame(&self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
+    pub fn into_frame(self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
         let seconds = |at| time_of_day(at).as_secs();
         FromSupervisor::Progress(Progress {
             attempt: self.attempt,
@@ -145,6 +148,7 @@ impl ObservedProgress {
                 step,
                 time: seconds(at),
             }),
+            words: self.words,
         })
     }
 }

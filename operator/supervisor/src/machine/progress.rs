@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_supervisor_protocol::ProgressLimits;
+use lockstep_supervisor_protocol::{MAX_PROGRESS, ProgressLimits, Text};
 
 use super::event::{Moment, ObservedProgress};
 
@@ -19,6 +19,8 @@ pub(super) struct Watch {
     reports_progress: bool,
     last: Option<Step>,
     checkpoint: Option<(u64, Moment)>,
+    /// Further words of the last report.
+    pub words: Text<MAX_PROGRESS>,
     reported_at: Option<Moment>,
     unreported: bool,
 }
@@ -80,6 +82,7 @@ impl Watch {
             step: last.number,
             step_at: last.at,
             checkpoint: self.checkpoint,
+            words: self.words.clone(),
         })
     }
 

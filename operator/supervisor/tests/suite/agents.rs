@@ -148,7 +148,7 @@ fn connections_that_break_the_protocol_are_closed() {
     let broken = [
         FromAgent::Hold { attempt: 1 }.encode(),
         release(1).encode(),
-        FromAgent::Welcome { version: 2 }.encode(),
+        FromAgent::Welcome { version: 3 }.encode(),
         u32::MAX.to_be_bytes().to_vec(),
         vec![0; 100],
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),

@@ -7,7 +7,7 @@ use lockstep_supervisor_protocol::{
 };
 use rustix::process::{Signal, geteuid};
 
-use crate::support::{Run, release, release_with, until};
+use crate::support::{Agent, Run, release, release_with, until};
 
 /// Descendants of each kind that survives the kill of a process group or SIGTERM, then the training
 /// process itself.
@@ -386,6 +386,24 @@ fn a_child_that_stops_telling_its_progress_is_ended_even_if_it_is_stopped_itself
         fs::remove_file(run.path("seen")).unwrap();
     }
     assert!(!run.path("leftover").exists());
+}
+
+#[test]
+fn an_agent_of_protocol_version_1_receives_progress_without_words() {
+    let script = r#"
+        echo "7 5 format=$LOCKSTEP_PROGRESS_FORMAT" > "$LOCKSTEP_PROGRESS"; sleep 1000
+    "#;
+    let run = Run::script(&[], script);
+    let received = |agent: &mut Agent| match agent.hears() {
+        FromSupervisor::Progress(p) => (p.step, p.words.to_string()),
+        other => panic!("{other:?}"),
+    };
+    let mut new = run.agent_of_version(2);
+    new.starts(1);
+    assert_eq!(received(&mut new), (7, "format=2".to_owned()));
+    let mut old = run.agent_of_version(1);
+    assert_eq!(old.hears(), FromSupervisor::Started { attempt: 1 });
+    assert_eq!(received(&mut old), (7, String::new()));
 }
 
 #[test]

@@ -136,12 +136,16 @@ impl Run {
 
     /// Connects as the node's agent and sends `Welcome`.
     pub fn agent(&self) -> Agent {
+        self.agent_of_version(1)
+    }
+
+    pub fn agent_of_version(&self, version: u16) -> Agent {
         let mut agent = self.stranger();
         let FromSupervisor::Hello { start_id, .. } = agent.hears() else {
             panic!("no hello");
         };
         agent.start_id = start_id;
-        agent.says(&FromAgent::Welcome { version: 1 });
+        agent.says(&FromAgent::Welcome { version });
         agent
     }
 

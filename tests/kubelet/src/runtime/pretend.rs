@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::Fault;
 use super::script::{FAILED_MOUNT, OnTerm, START_ERROR, Script};
-use super::supervised::{Later, Supervised, is_supervised};
+use super::supervised::{Later, ReportedProgress, Supervised, is_supervised};
 use super::table::{Ended, Table};
 use crate::latency::LatencyProfile;
 use crate::model::{Action, ContainerView, Kind, PodDesc, SandboxView, State};
@@ -248,13 +248,12 @@ impl Pretend {
     pub fn progress(
         &self,
         pod_uid: &str,
-        step: u64,
-        checkpoint: Option<u64>,
+        report: ReportedProgress<'_>,
         now: DateTime<Utc>,
     ) -> Vec<(Duration, Effect)> {
         let found = self.running_supervised(&self.supervised.lock(), pod_uid);
         found.map_or(Vec::new(), |(id, _)| {
-            self.inside(&id, |s| s.tells(step, checkpoint, now))
+            self.inside(&id, |s| s.tells(report, now))
         })
     }
 

@@ -9,7 +9,7 @@ use lockstep_agent::supervisors::frames::{frame, on_frame};
 use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM};
 use lockstep_node::{SupervisorCommand, SupervisorState};
 use lockstep_supervisor::machine::{Effect, Ending, Event, Machine, Moment, Waits};
-use lockstep_supervisor_protocol::FromSupervisor;
+use lockstep_supervisor_protocol::{FromSupervisor, Text};
 
 use super::script::{OnTerm, Script};
 use super::table::Ended;
@@ -41,6 +41,28 @@ pub enum Later {
     Time,
     /// The supervisor exits, and with it the container.
     Exits(i32),
+}
+
+/// Content of the progress file.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportedProgress<'a> {
+    /// The step.
+    pub step: u64,
+    /// The last checkpoint.
+    pub checkpoint: Option<u64>,
+    /// Further words.
+    pub words: &'a str,
+}
+
+impl ReportedProgress<'static> {
+    /// A report without further words.
+    pub fn of(step: u64, checkpoint: Option<u64>) -> Self {
+        Self {
+            step,
+            checkpoint,
+            words: "",
+        }
+    }
 }
 
 /// A supervisor with its child.
@@ -132,14 +154,18 @@ impl Supervised {
     /// Reports progress of the child.
     pub fn tells(
         &mut self,
-        step: u64,
-        checkpoint: Option<u64>,
+        report: ReportedProgress<'_>,
         now: DateTime<Utc>,
     ) -> Vec<(Duration, Later)> {
         if self.child.is_none() {
             return Vec::new();
         }
-        self.on(Event::Progress { step, checkpoint }, now)
+        let report = Event::Progress {
+            step: report.step,
+            checkpoint: report.checkpoint,
+            words: Text::cut(report.words),
+        };
+        self.on(report, now)
     }
 
     fn next_step(&self, attempt: u64, step: u64) -> Option<(Duration, Later)> {
@@ -155,7 +181,7 @@ impl Supervised {
                 self.child_ends(ended, now)
             }
             Later::Steps { attempt, step } if self.child == Some(*attempt) => {
-                let mut out = self.tells(*step, None, now);
+                let mut out = self.tells(ReportedProgress::of(*step, None), now);
                 out.extend(self.next_step(*attempt, *step + 1));
                 out
             }
@@ -196,7 +222,7 @@ impl Supervised {
                     Effect::KillTree => out.push((self.kill, Later::TreeEnded)),
                     Effect::Send(said) => self.say(&said),
                     Effect::SendExit(own) => self.say(&own.into_frame(|at| at)),
-                    Effect::SendProgress(seen) => self.say(&seen.to_frame(|at| at)),
+                    Effect::SendProgress(seen) => self.say(&seen.into_frame(|at| at)),
                     Effect::Exit(code) => {
                         out.push((Duration::ZERO, Later::Exits(code.into())));
                     }

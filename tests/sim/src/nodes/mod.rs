@@ -14,7 +14,7 @@ use lockstep_api::key::Key;
 use lockstep_api::node_agent::capabilities;
 use lockstep_kubelet::latency::LatencyProfile;
 use lockstep_kubelet::model::{FEATURE_RESTART_ALL, KubeletConfig};
-use lockstep_kubelet::runtime::{Effect, Pretend, Table};
+use lockstep_kubelet::runtime::{Effect, Pretend, ReportedProgress, Table};
 use lockstep_manager::stepped::{AgentSelector, WatchedKind};
 use lockstep_node::{NamespacedOrders, Records};
 use serde_json::{Value, json};
@@ -265,7 +265,8 @@ impl SimNode {
     fn train(&mut self, at: DateTime<Utc>) {
         if let Some((uid, step, saved)) = self.training.step(at) {
             let wall = at + self.clock_ahead;
-            let effects = self.runtime.progress(&uid, step, saved, wall);
+            let report = ReportedProgress::of(step, saved);
+            let effects = self.runtime.progress(&uid, report, wall);
             self.follow_from(at, effects);
         }
     }

@@ -29,6 +29,7 @@ fn reports_progress(scene: &mut Scene, step: u64) -> Vec<Effect> {
     scene.gives(Event::Progress {
         step,
         checkpoint: None,
+        words: Text::default(),
     })
 }
 
@@ -39,6 +40,7 @@ fn sent(step: u64, second: u64, checkpoint: Option<(u64, u64)>) -> Effect {
         step,
         step_at: at(second),
         checkpoint: checkpoint.map(|(step, second)| (step, at(second))),
+        words: Text::default(),
     })
 }
 
@@ -193,6 +195,7 @@ fn steps_are_reported_periodically_and_checkpoints_at_once() {
     let saved = |checkpoint| Event::Progress {
         step: 2,
         checkpoint: Some(checkpoint),
+        words: Text::default(),
     };
     assert_eq!(scene.gives(saved(2)), [sent(2, 1, Some((2, 1)))]);
     assert_eq!(scene.gives(saved(2)), []);
@@ -207,5 +210,27 @@ fn steps_are_reported_periodically_and_checkpoints_at_once() {
         scene.gives(Event::AgentCame),
         [started(1), sent(2, 1, Some((2, 1)))],
         "a new agent knows nothing"
+    );
+}
+
+#[test]
+fn words_are_sent_with_the_next_step_and_are_no_step() {
+    let mut scene = running();
+    let words = |scene: &mut Scene, step, words: &str| {
+        scene.gives(Event::Progress {
+            step,
+            checkpoint: None,
+            words: Text::cut(words),
+        })
+    };
+    words(&mut scene, 1, "loss=3");
+    scene.after(590);
+    let [Effect::SendProgress(sent)] = &words(&mut scene, 1, "loss=2")[..] else {
+        panic!("words of a later report")
+    };
+    assert_eq!((sent.step, &*sent.words), (1, "loss=2"));
+    assert_eq!(
+        scene.after(10),
+        hung(scene.second, 1, "no progress for 600 s after step 1")
     );
 }

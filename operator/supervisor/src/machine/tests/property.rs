@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_supervisor_protocol::{ExitReason, FromAgent, FromSupervisor, ProgressLimits};
+use lockstep_supervisor_protocol::{ExitReason, FromAgent, FromSupervisor, ProgressLimits, Text};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -161,7 +161,11 @@ impl World {
                 if self.step.replace(step) != Some(step) {
                     self.moved_at = self.now;
                 }
-                self.give(Event::Progress { step, checkpoint })
+                self.give(Event::Progress {
+                    step,
+                    checkpoint,
+                    words: Text::default(),
+                })
             }
             Step::BreakProgram => {
                 self.breaks = true;

@@ -62,6 +62,13 @@ impl Said {
                     let status: TrainingWorkloadStatus =
                         serde_json::from_value(write.object["status"].clone()).unwrap();
                     self.conditions("TrainingWorkload", &status.conditions);
+                    if let Some(progress) = &status.progress {
+                        self.note(
+                            "TrainingWorkload progress".to_owned(),
+                            "",
+                            &progress.summary,
+                        );
+                    }
                     let old = before.entry(write.key.clone()).or_default();
                     for event in lockstep_lifecycle::transitions(&spec, old, &status) {
                         let kind = match event.type_ {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_sim::pods::node_of;
 use lockstep_sim::solo::{gang, gang_with};
-use lockstep_sim::{Key, SimNode, Solo, WatchedKind};
+use lockstep_sim::{Key, ReportedProgress, SimNode, Solo, WatchedKind};
 use serde_json::{Value, json};
 
 use super::solo::{Story, after, fails_once, rule, settled};
@@ -12,6 +12,7 @@ pub(super) const STORIES: &[Story] = &[
     ("hangs", || hangs("RestartGang")),
     ("hangs as it starts again", hangs_at_its_start),
     ("fails because it hangs", || hangs("FailWorkload")),
+    ("reports its total", reports_total),
     ("is of one pod that restarts in place", || {
         fails_alone(&json!({}))
     }),
@@ -150,6 +151,21 @@ fn hangs(action: &str) -> Solo {
         w.rounds(3);
     }
     passes(&mut w, 60);
+    w
+}
+
+fn reports_total() -> Solo {
+    let mut w = settled(Solo::supervised(gang(2)));
+    for step in 1..4 {
+        let pod = w.pod("g", 0);
+        let report = ReportedProgress {
+            step,
+            checkpoint: None,
+            words: "total=90000",
+        };
+        w.progress_with(&pod, report);
+        passes(&mut w, 60);
+    }
     w
 }
 
