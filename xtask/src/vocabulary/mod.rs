@@ -74,7 +74,8 @@ fn said(golden: &str) -> Vec<Said> {
             place = line;
             continue;
         };
-        if out.iter().any(|s| s.place == place && s.reason == reason) {
+        // Texts of other fields have no reason.
+        if reason.is_empty() || out.iter().any(|s| s.place == place && s.reason == reason) {
             continue;
         }
         out.push(Said {

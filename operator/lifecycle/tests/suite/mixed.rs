@@ -147,7 +147,7 @@ fn supervised_members_wait_for_the_first_start_of_one_without_supervisor() {
 }
 
 #[test]
-fn under_deny_only_the_member_without_an_agent_gets_a_new_pod_and_attempts_stay_apart() {
+fn under_deny_only_the_member_without_an_agent_gets_a_new_pod() {
     for unsupervised_fails in [false, true] {
         let mut w = one_node_without_agent("Deny");
         let (with, without) = split(&w);
@@ -206,7 +206,7 @@ fn under_allow_only_the_member_without_an_agent_gets_a_new_pod_on_any_failure() 
 }
 
 #[test]
-fn under_deny_only_the_group_without_command_gets_new_pods_and_attempts_stay_apart() {
+fn under_deny_only_the_group_without_command_gets_new_pods() {
     for fails in ["g-1-0", "h-0-0"] {
         let mut w = one_group_without_command("Deny");
         assert_eq!(w.condition("RestartsInPlace"), "!Denied");
