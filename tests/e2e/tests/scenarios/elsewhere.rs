@@ -82,20 +82,18 @@ pub fn shape() -> Shape {
     }
 }
 
-/// Output of `doctor` if managers are processes instead of pods, which is the only failed check.
+/// Output of `doctor` if managers are processes instead of pods.
 pub async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
-    let said = cluster.lockstep(&["doctor"]).await.err();
-    let said = said
-        .context("a manager without pods is healthy")?
-        .to_string();
+    let said = cluster.lockstep(&["doctor"]).await?;
     for line in [
+        "the manager runs outside the cluster",
         "3 policies are in force",
         " is the leader, lease renewed ",
         agents,
     ] {
         ensure!(said.contains(line), "{line}: {said}");
     }
-    ensure!(said.matches("FAIL").count() == 1, "{said}");
+    ensure!(!said.contains("FAIL"), "{said}");
     Ok(())
 }
 

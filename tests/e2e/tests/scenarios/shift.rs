@@ -117,7 +117,7 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
         // Managers are processes here instead of pods.
         says(&said, &["the manager runs outside the cluster"])?;
         says(
-            &t.cluster.lockstep(&["agents"]).await?,
+            &t.cluster.lockstep(&["agents", "-o", "wide"]).await?,
             &["NODE", "doctor-0000"],
         )?;
         says(
@@ -164,8 +164,13 @@ async fn the_commands_of_the_kept_demo_show_running_and_waiting_workloads() -> R
         for command in LOOK_AROUND {
             let words: Vec<&str> = command.split(' ').collect();
             let said = t.cluster.kubectl_with(&words, &[("PATH", &path)]).await;
-            // The namespace, and for agents the nodes.
-            says(&said.context(command)?, &["kept"]).context(command)?;
+            // The namespace, or the count of the agents of all nodes.
+            let shown = if command == "lockstep agents" {
+                " agents: "
+            } else {
+                "kept"
+            };
+            says(&said.context(command)?, &[shown]).context(command)?;
         }
         Ok(())
     })
