@@ -28,6 +28,11 @@ pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool
     }
 }
 
+/// True if a member of the domain must not start before all members have stopped.
+pub(crate) fn needs_barrier(policy: &InPlace, domain: &Domain) -> bool {
+    !may_keep_pods(policy, has_peers(domain), false)
+}
+
 /// True if only this domain uses its members' coordinator, now and after any resize. Only then may
 /// a restart change the address.
 pub(crate) fn has_own_coordinator(

@@ -3,11 +3,11 @@ use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::{FailureAction, IncidentStage};
+use lockstep_api::workload::IncidentStage;
 
 use super::rejected::is_recently_rejected;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
-use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors, may_keep_pods};
+use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors, needs_barrier};
 use crate::facts::{Facts, NO_NODES, Standing};
 use crate::failure::domain::awaits_node;
 use crate::gangs::PlacementView;
@@ -212,12 +212,16 @@ impl<'a> GangPods<'_, 'a> {
         let holds =
             self.gang.basic || self.placement.is_none() || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
+            let incident = entry.incident.as_ref();
+            // New pods of a whole domain wait for the end of the old pods: both attempts could
+            // rendezvous at the same address.
+            let recreates = incident.filter(|i| i.action.replaces_pods());
             if !self.facts.is_ordered(&domain.key, entry.attempt)
-                || self.replaced_pods_run(domain, entry, FailureAction::replaces_pods)
+                || recreates.is_some_and(|i| self.replaced_pods_run(domain, i))
             {
                 continue;
             }
-            let others_run = self.others_run(domain, entry);
+            let others_run = incident.is_some_and(|i| self.others_run(domain, i));
             // The address of a coordinator of several domains must not change.
             let recreations = if has_own_coordinator(self.facts.spec(), self.membership, domain) {
                 entry.recreations
@@ -261,33 +265,19 @@ impl<'a> GangPods<'_, 'a> {
 
     /// True if members of the old attempt may run beside a new pod without a supervisor, which does
     /// not wait at the barrier.
-    fn others_run(&self, domain: &Domain, entry: &DomainLedger) -> bool {
+    fn others_run(&self, domain: &Domain, incident: &OpenIncident) -> bool {
         let policy = &self.facts.spec().failure_policy.in_place;
-        let waits = |i: &OpenIncident| {
-            i.stage != IncidentStage::Arrived || self.replaced_pods_run(domain, entry, |_| true)
-        };
-        !may_keep_pods(policy, has_peers(domain), false)
-            && entry.incident.as_ref().is_some_and(waits)
+        let arrived = incident.stage == IncidentStage::Arrived;
+        needs_barrier(policy, domain) && (!arrived || self.replaced_pods_run(domain, incident))
     }
 
-    /// True if a pod that such an action replaces may still run its training container. New pods of
-    /// a whole domain wait for the end of the old pods: both attempts could rendezvous at the same
-    /// address.
-    fn replaced_pods_run(
-        &self,
-        domain: &Domain,
-        entry: &DomainLedger,
-        by: impl Fn(FailureAction) -> bool,
-    ) -> bool {
-        let Some(incident) = &entry.incident else {
-            return false;
-        };
-        by(incident.action)
-            && domain.members.iter().any(|member| {
-                let pods = self.facts.pods_of(member).iter();
-                pods.filter(|pod| incident.replaces_pod(pod))
-                    .any(|pod| self.may_run(member, pod))
-            })
+    /// True if a replaced pod may still run its training container.
+    fn replaced_pods_run(&self, domain: &Domain, incident: &OpenIncident) -> bool {
+        domain.members.iter().any(|member| {
+            let pods = self.facts.pods_of(member).iter();
+            pods.filter(|pod| incident.replaces_pod(pod))
+                .any(|pod| self.may_run(member, pod))
+        })
     }
 
     /// True if the training container runs or may start again. The agent reports the exit before
@@ -333,11 +323,7 @@ impl<'a> GangPods<'_, 'a> {
             replaces: old_pods.last().map(|p| p.uid.as_str()),
             // Any node may be chosen, so the pod needs what every node can do.
             tier: node.map_or(Tier::Plain, |node| self.tier(node)),
-            supervised: plan.supervised.and_then(|_| match node {
-                Some(node) => facts.delivery(node),
-                None if facts.view.all_agents_supervise() => Some(Delivery::Copied),
-                None => None,
-            }),
+            supervised: plan.supervised.and_then(|_| facts.delivery(node)),
             ..plan
         };
         if others_run && plan.supervised.is_none() {

@@ -38,8 +38,8 @@ impl<'a> Facts<'a> {
 
     /// Time until which the creation of a member's pod waits for an agent. It waits if the agent's
     /// pod or the node became ready recently, if the agent's pod is new, or if the agent's
-    /// capabilities are unknown. A pod created without an agent never gets a supervisor, so its
-    /// domain cannot restart in place. `None`: the agent is present, not expected, or of no use to
+    /// capabilities are unknown. A pod created without an agent never gets a supervisor, so each
+    /// restart of its domain replaces it. `None`: the agent is present, not expected, or of no use to
     /// the member.
     pub fn agent_due(&self, member: &Member, node: &str) -> Option<Due> {
         let has_capabilities = self
@@ -73,9 +73,13 @@ impl<'a> Facts<'a> {
             && self.agent_started_by(node).is_some_and(|at| self.now < at)
     }
 
-    /// How members on the node get their supervisor. `None`: the agent is not linked to
-    /// supervisors.
-    pub fn delivery(&self, node: &str) -> Option<Delivery> {
+    /// How members on the node, or on any node, get their supervisor. `None`: an agent is not linked
+    /// to supervisors.
+    pub fn delivery(&self, node: Option<&str>) -> Option<Delivery> {
+        let Some(node) = node else {
+            let all = self.view.all_agents_supervise();
+            return all.then_some(Delivery::Copied);
+        };
         if !self.is_capable(node, capabilities::SUPERVISE) {
             return None;
         }

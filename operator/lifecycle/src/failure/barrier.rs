@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::Reach;
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::words::span;
 use lockstep_api::workload::{CauseKind, IncidentStage};
@@ -19,7 +20,7 @@ use super::domain::{
     keeps_pod,
 };
 use super::restart_budget::refund;
-use crate::domains::{has_peers, may_keep_pods};
+use crate::domains::needs_barrier;
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, OpenIncident};
@@ -151,13 +152,11 @@ impl DomainPass<'_> {
     fn waits_for_all(&self, member: &Member) -> bool {
         let (facts, scope) = (self.facts, &self.scope);
         let policy = &facts.spec().failure_policy.in_place;
-        let starts_alone = match scope.assigned.get(member) {
-            Some(node) => facts.delivery(node.as_str()).is_none(),
-            None => facts.view.kube_scheduler_places() && !facts.view.all_agents_supervise(),
-        };
-        !may_keep_pods(policy, has_peers(scope.domain), false)
+        let node = scope.assigned.get(member).map(NodeName::as_str);
+        needs_barrier(policy, scope.domain)
             && facts.current(self.entry(), member).is_none()
-            && starts_alone
+            && (node.is_some() || facts.view.kube_scheduler_places())
+            && facts.delivery(node).is_none()
     }
 
     /// Survivors keep their nodes during the search for a replacement, up to a timeout. Members
