@@ -17,7 +17,7 @@ use lockstep_api::workload::{CauseKind, IncidentStage};
 
 use super::domain::{
     Consequence, DomainPass, DomainScope, awaits_node, awaits_nodes, continues_without, is_up,
-    keeps_pod,
+    keeps_pod, left_down,
 };
 use super::restart_budget::refund;
 use crate::domains::needs_barrier;
@@ -255,7 +255,11 @@ impl DomainPass<'_> {
         }
         // All members were at the barrier, so every later exit is a failure.
         let begins = !domain.is_restarting() && facts.is_past_barrier(key, domain.attempt);
-        let is_down = |m: &&Member| !begins && !is_up(facts, domain, m);
+        let is_left_down = |m: &Member| {
+            let pod = facts.current(domain, m);
+            pod.is_some_and(|p| left_down(&facts.observe(m, p), domain).is_some())
+        };
+        let is_down = |m: &&Member| !begins && !is_up(facts, domain, m) && !is_left_down(m);
         let awaited = unfinished.iter().copied().chain(replaced);
         let down: Vec<&Member> = awaited.filter(is_down).collect();
         let is_owed = |m: &&Member| incident.is_some_and(|i| i.replace.contains(m));

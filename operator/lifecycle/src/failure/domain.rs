@@ -7,13 +7,18 @@ use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{DomainKey, NodeName};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
+use lockstep_api::tier::Tier;
 use lockstep_api::workload::IncidentStage;
 
 use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::{Facts, MemberObservation, NO_NODES, Standing};
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
+use crate::objects::restart::ignores_code;
+use crate::objects::training::restart_by_rule;
 use crate::pods::{ContainerView, PodView};
 use crate::wake::Wake;
+
+use super::policy::{Failure, verdict};
 
 pub(crate) struct DomainPass<'p> {
     pub facts: &'p Facts<'p>,
@@ -254,4 +259,41 @@ pub(super) fn is_up(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -
             .observe(member, pod)
             .is_container_at(incident.attempt, c)
     })
+}
+
+/// The failure of a member after which its training stays down, because a rule ignores it.
+pub(crate) fn left_down(
+    observed: &MemberObservation<'_>,
+    domain: &DomainLedger,
+) -> Option<Failure> {
+    let failure = match domain.restart_in_place(observed.member) {
+        Some(_) => observed.exit_at_attempt(domain),
+        None => observed.failure(domain),
+    }?;
+    let action = verdict(observed.facts.spec(), &failure).action;
+    (action.leaves_container() && stays_down(observed, &failure)).then_some(failure)
+}
+
+/// True if training does not start again after an ignored failure. Another container can keep the
+/// pod running.
+fn stays_down(observed: &MemberObservation<'_>, failure: &Failure) -> bool {
+    let (spec, group) = (observed.facts.spec(), &observed.member.group);
+    let training = observed.training();
+    let by_rules = || {
+        let code = failure.cause.exit_code.filter(|_| !failure.masked);
+        let template = observed.facts.template(group);
+        code.zip(template).is_some_and(|(code, template)| {
+            restart_by_rule(template, training, code).is_none()
+                && ignores_code(&spec.failure_policy, group, training, code)
+        })
+    };
+    let process = !failure.is_loss();
+    observed.pod.terminal()
+        || match observed.pod.identity.tier {
+            // A supervisor starts a process only for an order.
+            Some(Tier::Supervised) => process,
+            Some(Tier::RestartAll | Tier::RestartRules) => process && by_rules(),
+            // The kubelet restarts every failed container.
+            Some(Tier::Plain) | None => false,
+        }
 }

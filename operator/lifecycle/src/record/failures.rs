@@ -10,15 +10,12 @@ use crate::changes::ReleaseReason;
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::dependency::follow_dependencies;
 use crate::failure::detect::{is_consequence, is_start_error, vanished};
-use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_without};
+use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_without, left_down};
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::failure::restart_budget::{DETECTED_LATER, Unreported};
 use crate::ledger::{Ledger, Outcome};
-use crate::objects::restart::ignores_code;
-use crate::objects::training::restart_by_rule;
 use crate::waiting::{DependencyState, dependency_state, may_break};
 use crate::wake::Wake;
-use lockstep_api::tier::Tier;
 
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
@@ -72,14 +69,12 @@ fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
         let members = domain.members.iter();
         for member in members.filter(|m| membership.contains(m) && !ledger.completed.contains(*m)) {
             let observed = facts.observe(member, facts.current(entry, member)?);
-            let failure = observed.failure(entry)?;
-            let verdict = verdict(facts.spec(), &failure);
-            let ignored = verdict.action.leaves_container() && stays_down(&observed, &failure);
-            if entry.incident.is_some() || !ignored {
+            let failure = left_down(&observed, entry)?;
+            if entry.incident.is_some() {
                 return None;
             }
             if first.as_ref().is_none_or(|f| failure.cause.time < f.time) {
-                let rule = verdict.rule_name();
+                let rule = verdict(facts.spec(), &failure).rule_name();
                 first = Some(Cause {
                     rule,
                     ..failure.cause
@@ -88,30 +83,6 @@ fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
         }
     }
     first
-}
-
-/// True if training does not start again after an ignored failure. Another container can keep the
-/// pod running.
-fn stays_down(observed: &MemberObservation<'_>, failure: &Failure) -> bool {
-    let (spec, group) = (observed.facts.spec(), &observed.member.group);
-    let training = observed.training();
-    let by_rules = || {
-        let code = failure.cause.exit_code.filter(|_| !failure.masked);
-        let template = observed.facts.template(group);
-        code.zip(template).is_some_and(|(code, template)| {
-            restart_by_rule(template, training, code).is_none()
-                && ignores_code(&spec.failure_policy, group, training, code)
-        })
-    };
-    let process = !failure.is_loss();
-    observed.pod.terminal()
-        || match observed.pod.identity.tier {
-            // A supervisor starts a process only for an order.
-            Some(Tier::Supervised) => process,
-            Some(Tier::RestartAll | Tier::RestartRules) => process && by_rules(),
-            // The kubelet restarts every failed container.
-            Some(Tier::Plain) | None => false,
-        }
 }
 
 fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {

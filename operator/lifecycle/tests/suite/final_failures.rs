@@ -197,3 +197,34 @@ fn ignored_members_with_a_second_container_fail_the_workload() {
         );
     }
 }
+
+/// Otherwise the gang would count as starting for ever, and the incident as open.
+#[test]
+fn a_gang_runs_although_an_ignored_member_ended_before_the_others_started() {
+    let mut w = Solo::new(denied(3, &json!([on_code(5, "Ignore")])));
+    let starts_on_n1 = |w: &mut Solo, able: bool| w.fault("n1", |f| f.starts_nothing = !able);
+    starts_on_n1(&mut w, false);
+    let another_start = |w: &mut Solo, attempt: i64| {
+        w.until("two start", |w| {
+            let s = w.status();
+            s.ready == "2/3" && s.phase != Some(Phase::Running)
+        });
+        w.exit("g", 0, 5);
+        w.wait(20);
+        starts_on_n1(w, true);
+        w.settle();
+        let s = w.status();
+        assert_eq!(
+            (s.phase, s.attempt),
+            (Some(Phase::Running), attempt),
+            "{}",
+            s.message
+        );
+        assert_eq!(w.condition("Restarting"), "!NotRestarting");
+        assert!(over(&w.pod("g", 0)));
+    };
+    another_start(&mut w, 1);
+    starts_on_n1(&mut w, false);
+    w.exit("g", 1, 1);
+    another_start(&mut w, 2);
+}

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use lockstep_api::condition::{find, types};
 use lockstep_api::key::Key;
-use lockstep_api::workload::{Phase, SchedulingPolicy};
+use lockstep_api::workload::{FailureAction, GroupStatus, Phase, SchedulingPolicy};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
 
@@ -99,13 +99,17 @@ fn partly_there(
     });
     let broken = whole.filter_map(|w| {
         let status = w.status.clone().unwrap_or_default();
-        let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let is_over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
         let wanted = w.spec.members();
-        let done: i32 = status.groups.iter().map(|g| g.succeeded).sum();
+        // A failure that a rule ignores ends its member for good.
+        let rules = &w.spec.failure_policy.rules;
+        let ignores = rules.iter().any(|r| r.action == FailureAction::Ignore);
+        let ended = |g: &GroupStatus| g.succeeded + if ignores { g.failed } else { 0 };
+        let done: i32 = status.groups.iter().map(ended).sum();
         let there = there.get(w.metadata.uid.as_deref()?).copied().unwrap_or(0);
         let missing = (wanted - done) as usize > there;
         let name = w.metadata.name.as_deref()?;
-        (!ended && there > 0 && missing)
+        (!is_over && there > 0 && missing)
             .then(|| format!("I3: {name} has {there} of {wanted} members, {done} are done"))
     });
     broken.collect()

@@ -180,7 +180,7 @@ kinds! {
     /// Another controller adds a scheduling gate to new pods.
     Gates 1 control_plane::gates,
     /// The gates open.
-    GatesOpen 3 control_plane::gates_open,
+    GatesOpen 6 control_plane::gates_open,
     /// Writes of one kind are refused: by a policy, by overload, by an error of the server.
     Refusals 1 control_plane::refusals,
     /// Refusals end.
