@@ -229,7 +229,8 @@ impl PlacementInstance<'_> {
             let free = self.free_on(free, node).iter();
             let each = free.zip(&shape.request).enumerate();
             let parts =
-                each.filter(|(_, (free, request))| free < request)
+                // An overcommitted resource that is not requested is no miss.
+                each.filter(|(_, (free, request))| **request > 0 && free < request)
                     .map(|(dim, (free, request))| {
                         let missing = i128::from(request - free.max(&0));
                         ((missing << PART_BITS) / i128::from(*request), dim)

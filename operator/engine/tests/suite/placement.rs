@@ -365,6 +365,27 @@ fn the_shortfall_names_the_resource_that_runs_out_first() {
     );
 }
 
+/// A node can be overcommitted, for example after a loss of capacity.
+#[test]
+fn a_resource_that_is_overcommitted_and_not_requested_is_not_short() {
+    let mut nodes = Cluster::new(DIMS, 0);
+    for (node, (cpus, gpus)) in [(8, 0), (0, 8)].into_iter().enumerate() {
+        let spec = ClusterNode {
+            allocatable: smallvec![cpus * 1000, -1, 100, gpus],
+            domains: Vec::new(),
+            schedulable: true,
+        };
+        nodes.upsert_node(node, &spec);
+    }
+    let mut alone = shape(4, 4, 1);
+    alone.request[1] = 0;
+    let short = match place(&nodes, &gang(vec![alone])) {
+        Err(Infeasible::InsufficientCapacity(short)) => short.dim,
+        other => panic!("{other:?}"),
+    };
+    assert!([0, 3].contains(&short), "{short}");
+}
+
 #[test]
 fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_order() {
     let mut demand = gang(vec![
