@@ -16,7 +16,7 @@ use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
 use crate::objects::supervise::Delivery;
 use crate::plan::Action;
-use crate::pods::{PodView, bare_id};
+use crate::pods::{ContainerView, PodView};
 use crate::view::Target;
 use crate::wake::Wake;
 use lockstep_api::tier::Tier;
@@ -280,20 +280,14 @@ impl<'a> GangPods<'_, 'a> {
         })
     }
 
-    /// True if the training container runs or may start again. The agent reports the exit before
-    /// pod status does.
+    /// A kubelet that does not know of the deletion yet can have restarted the container that the status
+    /// shows as ended. It has had the time to learn of it if the pod does not end in its grace period.
     fn may_run(&self, member: &Member, pod: &PodView) -> bool {
-        let container = self.facts.trainer(member, pod);
-        let runs = container.is_some_and(|c| {
-            let id = c.id.as_deref().map(bare_id);
-            let observed = self.facts.observe(member, pod);
-            let mut reports = observed.training_reports();
-            // A supervisor reports the exit of its child, while the container runs.
-            c.running() && !reports.any(|r| !r.supervised && Some(r.container_id.as_str()) == id)
-        });
         match self.facts.standing(pod) {
-            Standing::Open => pod.node.is_some(),
-            Standing::Ending | Standing::Stuck => runs,
+            Standing::Open | Standing::Ending => pod.node.is_some(),
+            Standing::Stuck => {
+                (self.facts.trainer(member, pod)).is_some_and(ContainerView::running)
+            }
             Standing::Lost | Standing::GivenUp | Standing::Ended => false,
         }
     }

@@ -12,6 +12,8 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
+use super::barrier::denied;
+
 /// More than the default deadline of one minute.
 const SLOW: TimeDelta = TimeDelta::seconds(90);
 
@@ -445,4 +447,29 @@ fn a_node_with_a_fast_clock_delays_no_member() {
         "{}",
         w.story(20)
     );
+}
+
+/// Pod status shows a container that the kubelet restarts as waiting until the kubelet reports again.
+#[test]
+fn no_pod_is_made_beside_an_old_one_whose_container_may_have_restarted_unseen() {
+    let mut w = Solo::new(denied(3, &json!([])));
+    w.settle();
+    let node = w.node_of("g", 2);
+    assert_ne!(node, w.node_of("g", 0));
+    w.fault(&node, |f| f.cut_off = true);
+    let old = w.pod("g", 2).metadata.uid;
+    w.edit_pod("g", 2, |pod| {
+        let status = pod.status.as_mut().unwrap();
+        let container = &mut status.container_statuses.as_mut().unwrap()[0];
+        container.state =
+            serde_json::from_value(json!({"waiting": {"reason": "RestartingAllContainers"}}))
+                .unwrap();
+    });
+    w.exit("g", 0, 1);
+    w.rounds(20);
+    let left: Vec<_> = w.pods().into_iter().map(|p| p.metadata.uid).collect();
+    assert_eq!(left, [old], "only the pod that may still run");
+    w.fault(&node, |f| f.cut_off = false);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
 }
