@@ -1,7 +1,7 @@
 //! A member of policy Basic that is refused, or does not start, costs no running member its pod
 //! (I15).
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::reasons;
@@ -15,11 +15,12 @@ use crate::pods::{leaving, member_of};
 /// Events can be delayed: a pod that has started since then may be unknown to the manager.
 const KNOWN: TimeDelta = TimeDelta::minutes(2);
 
-/// Gangs of policy Basic that back off although members run.
+/// Gangs of policy Basic that back off although members run. `at`: time of the write of `after`.
 pub(super) fn judge(
     new: &TrainingWorkload,
     before: &TrainingWorkloadStatus,
     after: &TrainingWorkloadStatus,
+    at: DateTime<Utc>,
     cluster: &SimCluster,
 ) -> Vec<String> {
     if new.spec.scheduling.policy != SchedulingPolicy::Basic {
@@ -45,7 +46,7 @@ pub(super) fn judge(
         };
         for pod in ours
             .filter(is_member)
-            .filter(|p| !leaving(p) && runs(p, cluster))
+            .filter(|p| !leaving(p) && runs(p, at))
         {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
             broken.push(format!("{name} runs and is released: {}", new.reason));
@@ -54,8 +55,8 @@ pub(super) fn judge(
     broken
 }
 
-/// True if all containers have run for some time.
-fn runs(pod: &Pod, cluster: &SimCluster) -> bool {
+/// True if all containers had run for some time.
+fn runs(pod: &Pod, at: DateTime<Utc>) -> bool {
     let status = pod.status.iter();
     let mut containers = status.flat_map(|s| s.container_statuses.iter().flatten());
     let running = pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
@@ -63,6 +64,6 @@ fn runs(pod: &Pod, cluster: &SimCluster) -> bool {
         && containers.all(|c| {
             let running = c.state.as_ref().and_then(|s| s.running.as_ref());
             let since = running.and_then(|r| lockstep_api::time::utc(r.started_at.as_ref()?));
-            since.is_some_and(|since| since + KNOWN <= cluster.now())
+            since.is_some_and(|since| since + KNOWN <= at)
         })
 }

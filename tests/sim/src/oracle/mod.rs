@@ -144,7 +144,10 @@ impl Oracles {
                     }
                     let before = old.and_then(|w| w.status).unwrap_or_default();
                     let after = new.status.clone().unwrap_or_default();
-                    note("I15", independent::judge(&new, &before, &after, cluster));
+                    note(
+                        "I15",
+                        independent::judge(&new, &before, &after, write.at, cluster),
+                    );
                     note("I2 I6", check_order(&before, &after));
                 }
             }
