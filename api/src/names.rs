@@ -50,6 +50,11 @@ pub mod annotations {
     /// On a workload or a pod of another controller, written by its user: time of the last
     /// checkpoint, RFC 3339.
     pub const LAST_CHECKPOINT: &str = "training.lockstep.dev/last-checkpoint";
+    /// On a workload, written by a user: id of a request for a checkpoint. Nothing is stopped.
+    pub const REQUEST_CHECKPOINT: &str = "training.lockstep.dev/request-checkpoint";
+    /// On a priority class, written by an administrator: longest wait of its gangs for checkpoints of
+    /// their victims, such as `30s`. A value above the configured wait is ignored.
+    pub const CHECKPOINT_WAIT: &str = "training.lockstep.dev/checkpoint-wait";
     /// On a priority class, written by an administrator: priority of running gangs of the class
     /// against preemptors. A value below the class's own value is ignored.
     pub const PREEMPTION_PRIORITY: &str = "training.lockstep.dev/preemption-priority";

@@ -51,6 +51,10 @@ pub struct NodeAgentStatus {
     /// Progress of the members on this node that report it, sorted by UID of the pod. Updated at
     /// most once a minute per member, and less often in gangs of more than 600.
     pub progress: Vec<MemberProgress>,
+    /// Answers of the members on this node to the open requests for checkpoints, sorted by UID of
+    /// the pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointAnswer>,
 }
 
 impl NodeAgentStatus {
@@ -68,6 +72,8 @@ pub mod capabilities {
     pub const REPORT: &str = "Report";
     /// The agent connects to the supervisors of its node's members, and holds and releases them.
     pub const SUPERVISE: &str = "Supervise";
+    /// The agent asks supervised members for checkpoints.
+    pub const CHECKPOINT: &str = "Checkpoint";
 }
 
 /// Members of one restart domain on this node that have arrived at an attempt. The container of the
@@ -139,6 +145,22 @@ pub struct MemberProgress {
     pub metrics: Vec<ProgressMetric>,
     /// Time of this report.
     pub time: DateTime<Utc>,
+}
+
+/// Answer of a member to a request for a checkpoint. Without an entry the request is open, or the
+/// process has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckpointAnswer {
+    /// UID of the pod.
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    /// Id of the request.
+    pub id: String,
+    /// The saved step: at least the step that the supervisor knew when it passed the request on.
+    /// Absent: the process cannot be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<i64>,
 }
 
 /// Exit of a container from the runtime, or of a training process from its supervisor, with the

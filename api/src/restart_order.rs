@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::workload::ProgressPolicy;
+use crate::workload::{CheckpointSignal, ProgressPolicy};
 
 /// The orders for one workload. The workload owns the object and shares its name. The object is
 /// small, because every node agent watches all orders.
@@ -62,6 +62,15 @@ pub struct DomainOrder {
     /// supervised members from the next start of their process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressPolicy>,
+    /// How the processes are asked for a checkpoint. Applies from the next start of a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointDelivery>,
+    /// The open request for a checkpoint to the processes of this attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<CheckpointCall>,
+    /// True if the manager stops the members of this attempt: supervisors hold back no stop signal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopping: bool,
     /// Supervised members whose failure at this attempt does not restart the domain, with the
     /// restart count of the failed container. The supervisor of that container exits with the exit
     /// code of its child. The next container may start at the same attempt.
@@ -93,6 +102,36 @@ pub struct DomainOrder {
     /// that have not arrived by then. Absent: no deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<i64>,
+}
+
+/// How processes are asked for a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckpointDelivery {
+    /// Signal to processes with a handler. Absent: the file only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<CheckpointSignal>,
+    /// `checkpoint.onRequest.timeoutSeconds` of the workload.
+    pub timeout_seconds: i64,
+    /// How long a supervisor may hold back SIGTERM to its container, in seconds, while a checkpoint
+    /// is requested from all members. Absent: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_stop_seconds: Option<i64>,
+}
+
+/// A request for a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckpointCall {
+    /// Id of the request.
+    pub id: String,
+    /// Reason, for the process.
+    pub reason: String,
+    /// Time at which the process is stopped without an answer.
+    pub deadline: DateTime<Utc>,
+    /// True: no file is written and no signal is sent; agents report the next saved step at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub watch: bool,
 }
 
 /// Members whose training containers have the same restart count.

@@ -223,6 +223,9 @@ pub struct PodGroupStatus {
     /// Preemptions that were withdrawn before an eviction. Absent after an eviction or a start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn_preemptions: Option<WithdrawnPreemptions>,
+    /// Request for a checkpoint before the gang is preempted. Its outcome is in the workload's status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_request: Option<PreemptionRequest>,
     /// Nodes whose pinned pods kube-scheduler refused. The gang temporarily avoids them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
@@ -245,6 +248,21 @@ impl PodGroupStatus {
     pub fn waits_for_capacity(&self) -> bool {
         self.scheduled_reason() == Some(reasons::UNSCHEDULABLE)
     }
+}
+
+/// Request for a checkpoint to a gang that is about to be preempted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PreemptionRequest {
+    /// Id of the request: that of the preemption.
+    pub id: String,
+    /// End of the wait for the outcome.
+    pub deadline: DateTime<Utc>,
+    /// `namespace/name` of the gang that needs the nodes.
+    pub preemptor: String,
+    /// True if the next regular checkpoint is awaited, because the gang supports no request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub watch: bool,
 }
 
 /// Capacity reserved for a waiting gang: gangs behind it in the queue do not use it. The gang may

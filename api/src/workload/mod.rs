@@ -1,6 +1,7 @@
 //! `TrainingWorkload`: spec, status and the CEL rules of its schema.
 
 mod action;
+mod checkpoint;
 mod failure;
 mod group;
 mod incident;
@@ -12,6 +13,10 @@ mod status;
 mod tests;
 
 pub use action::{ActionScope, FailureAction};
+pub use checkpoint::{
+    CheckpointOccasion, CheckpointOnRequest, CheckpointOutcome, CheckpointPolicy,
+    CheckpointRequest, CheckpointSignal,
+};
 pub use failure::{
     ExitCodeOperator, ExitCodes, FailedMember, FailureMatch, FailurePolicy, FailureRule, InPlace,
     PodConditionMatch, ProgressPolicy, RestartLimits, RestartScope, SharedMemoryPolicy,

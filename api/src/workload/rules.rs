@@ -123,6 +123,16 @@ pub(super) fn progress_needs_gang() -> Rule {
         .message("failurePolicy.progress needs scheduling.policy Gang: members of policy Basic have no supervisor")
 }
 
+pub(super) fn checkpoint_needs_gang() -> Rule {
+    Rule::new("self.scheduling.policy != 'Basic' || !has(self.checkpoint)")
+        .message("checkpoint.onRequest needs scheduling.policy Gang: members of policy Basic have no supervisor")
+}
+
+pub(super) fn checkpoint_needs_supervisor() -> Rule {
+    Rule::new("!has(self.checkpoint) || self.failurePolicy.inPlace.supervisor != 'Never'")
+        .message("checkpoint.onRequest is delivered by the supervisor: failurePolicy.inPlace.supervisor must be Auto")
+}
+
 pub(super) fn min_count_fits() -> Rule {
     Rule::new(concat!(
         "!has(self.scheduling.gang.minCount) || self.scheduling.gang.minCount <= self.groups.map(g, ",

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::rules;
-use super::{FailurePolicy, Group, Scheduling, TrainingWorkloadStatus};
+use super::{CheckpointPolicy, FailurePolicy, Group, Scheduling, TrainingWorkloadStatus};
 use crate::member::{Member, parse_indexes};
 use crate::names::MANAGED_BY;
 
@@ -53,6 +53,8 @@ use crate::names::MANAGED_BY;
     validation = rules::domain_limit(),
     validation = rules::basic_is_single(),
     validation = rules::progress_needs_gang(),
+    validation = rules::checkpoint_needs_gang(),
+    validation = rules::checkpoint_needs_supervisor(),
     validation = rules::min_count_fits(),
     validation = rules::group_min_count_fits(),
     validation = rules::min_count_scope(),
@@ -108,6 +110,10 @@ pub struct TrainingWorkloadSpec {
     /// times a day.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
+    /// Checkpoints that the processes save on request, before the gang is stopped. Absent: no request
+    /// is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointPolicy>,
     /// When the workload is complete.
     #[serde(default)]
     pub success_policy: SuccessPolicy,

@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, Cause, HistoryEntry, Incident, PodReplacement};
+use super::{Backend, Cause, CheckpointRequest, HistoryEntry, Incident, PodReplacement};
 use crate::condition::Condition;
 
 /// Status of a workload.
@@ -235,6 +235,9 @@ pub struct DomainStatus {
     /// Time up to which lost accelerator time of the domain's failures is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_until: Option<DateTime<Utc>>,
+    /// The open request for a checkpoint, otherwise the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_request: Option<CheckpointRequest>,
     /// Number of times that all pods of the domain were replaced together. It changes `MASTER_PORT`
     /// and is part of `PET_RDZV_ID`, so a straggler finds no peer.
     #[serde(default)]
@@ -285,6 +288,10 @@ pub struct TrainingProgress {
     /// annotation `training.lockstep.dev/last-checkpoint`, whichever is later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_time: Option<DateTime<Utc>>,
+    /// Ledger: seconds between the last checkpoints, at most five, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5))]
+    pub checkpoint_intervals: Vec<i64>,
     /// Steps of the whole training: the largest number that a member reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,

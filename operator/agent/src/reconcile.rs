@@ -234,6 +234,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
             Some(capabilities::REPORT),
             remembers.then_some(capabilities::STOP),
             out_of_reach.is_none().then_some(capabilities::SUPERVISE),
+            out_of_reach.is_none().then_some(capabilities::CHECKPOINT),
         ];
         if self.readiness.without_supervisors(out_of_reach.as_deref()) {
             if let Some(why) = out_of_reach {

@@ -192,6 +192,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         uncounted_tries,
         healthy_since,
         restarts_seen,
+        request,
         recreations,
         lost_until,
     } = entry;
@@ -204,6 +205,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         uncounted_tries,
         healthy_since,
         restarts_seen,
+        checkpoint_request: request,
         recreations,
         lost_until,
     }

@@ -10,6 +10,7 @@
 //! are at the barrier ([`supervised`]).
 
 mod arrivals;
+mod checkpoints;
 mod companions;
 mod others;
 mod pod;
@@ -30,7 +31,8 @@ use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
 pub use supervisor::{
-    ChildEnd, ChildProgress, SupervisorCommand, SupervisorMessage, SupervisorState,
+    ChildAnswer, ChildEnd, ChildProgress, Saved, SupervisorCommand, SupervisorMessage,
+    SupervisorState,
 };
 pub use view::{
     AttemptCall, Exit, NamespacedOrders, NodePlan, NodePod, NodeView, ObservedContainer, Record,
@@ -102,15 +104,21 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     forget(&mut records.reports, view.pods);
 
     let arrivals = arrivals::arrivals(view, &records, now);
-    let news = arrivals.news || records.reports != view.published.reports;
+    let answers = checkpoints::answers(view);
+    let news = arrivals.news || answers.news || records.reports != view.published.reports;
     let progress = progress::progress(view, news, now);
     let status = (news || progress.news).then(|| NodeAgentStatus {
         arrivals: arrivals.list,
         reports: records.reports.clone(),
         progress: progress.list,
+        checkpoints: answers.list,
         ..view.published.clone()
     });
-    let slot = slot(view, &records.reports);
+    let slot = if answers.saved {
+        Duration::ZERO
+    } else {
+        slot(view, &records.reports)
+    };
     NodePlan {
         records: (records != *view.records).then_some(records),
         stop,
@@ -150,14 +158,17 @@ fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
 }
 
 /// How long the status may be delayed. Failures are published at once, because restarts wait for
-/// them. Arrivals and completions wait for the node's slot.
+/// them. Arrivals, completions and the ends that answer a request for a checkpoint wait for the
+/// node's slot.
 fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
     let mut latest = Duration::ZERO;
     for pod in view.pods {
         let order = order_for(view.orders, pod);
         let attempt = order.map_or(pod.attempt, |o| o.attempt);
         let of_pod = reports.iter().filter(|r| r.pod_uid == pod.uid);
-        let mut failures = of_pod.filter(|r| r.attempt >= attempt && r.exit_code != 0);
+        let answers = |r: &Report| order.is_some_and(|o| checkpoints::is_answer(o, r));
+        let mut failures =
+            of_pod.filter(|r| r.attempt >= attempt && r.exit_code != 0 && !answers(r));
         if failures.any(|r| !view.published.reports.contains(r)) {
             return Duration::ZERO;
         }

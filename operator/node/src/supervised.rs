@@ -19,7 +19,7 @@ pub(super) fn step(
     reported: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
-    let replaced = order.and_then(|o| hold_replaced(o, pod));
+    let replaced = order.and_then(|o| end_replaced(o, pod));
     let order = order.filter(|o| is_for(o, pod));
     let mut step = Step {
         record: record.cloned(),
@@ -53,14 +53,23 @@ pub(super) fn step(
 /// Pauses the process of a replaced pod, for example of a pod on an unreachable node. Both
 /// processes would have the same rank and write the same checkpoint. Not before the release of the
 /// attempt: until then no replacement runs, and an evicted pod keeps its grace period.
-fn hold_replaced(order: &DomainOrder, pod: &NodePod) -> Option<SupervisorCommand> {
+/// If its kubelet stops it, that signal is not held back.
+fn end_replaced(order: &DomainOrder, pod: &NodePod) -> Option<SupervisorCommand> {
     let attempt = order.attempt;
-    let running = pod.supervisor.as_ref()?.running?;
-    let is_over = running <= attempt && order.released_attempt == attempt && !is_for(order, pod);
-    // A supervisor that runs this attempt would ignore `Hold`.
-    is_over.then(|| SupervisorCommand::Hold {
-        attempt: attempt.max(running + 1),
-    })
+    let state = pod.supervisor.as_ref()?;
+    let running = state.running?;
+    if is_for(order, pod) || running > attempt {
+        None
+    } else if order.released_attempt == attempt {
+        // A supervisor that runs this attempt would ignore `Hold`.
+        Some(SupervisorCommand::Hold {
+            attempt: attempt.max(running + 1),
+        })
+    } else if running < attempt || order.replaced_pods.contains(&pod.uid) {
+        stop(running, state)
+    } else {
+        None
+    }
 }
 
 /// True if the order includes this pod: its member restarts in place, or the pod was created for
@@ -174,6 +183,25 @@ fn child_end(
     (!repeated).then_some(new)
 }
 
+/// The message that the order requires while its process runs.
+fn on_running(order: &DomainOrder, state: &SupervisorState) -> Option<SupervisorCommand> {
+    let attempt = order.attempt;
+    if order.stopping {
+        return stop(attempt, state);
+    }
+    let call = order.request.as_ref().filter(|_| state.takes_requests)?;
+    let confirmed = state.answer_to(attempt, &call.id).is_some();
+    (!confirmed).then(|| SupervisorCommand::Checkpoint {
+        attempt,
+        call: call.clone(),
+    })
+}
+
+fn stop(attempt: i64, state: &SupervisorState) -> Option<SupervisorCommand> {
+    let needed = state.takes_requests && state.passes_stops < attempt;
+    needed.then_some(SupervisorCommand::Stop { attempt })
+}
+
 /// The message that the order requires now.
 fn command(
     order: &DomainOrder,
@@ -191,7 +219,11 @@ fn command(
             coordinator: order.coordinator.clone(),
             peers: order.peers.clone(),
             progress: order.progress,
+            checkpoint: order.checkpoint.clone(),
         });
+    }
+    if state.running == Some(attempt) {
+        return on_running(order, state);
     }
     let ended = state.exit.as_ref().filter(|e| e.attempt == attempt)?;
     let alone = goes_on_alone(order, pod.member.as_ref());

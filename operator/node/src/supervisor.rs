@@ -2,7 +2,7 @@
 //! `docs/supervisor-protocol.md`.
 
 use chrono::{DateTime, Utc};
-use lockstep_api::restart_order::CoordinatorAddress;
+use lockstep_api::restart_order::{CheckpointCall, CheckpointDelivery, CoordinatorAddress};
 use lockstep_api::workload::{ProgressMetric, ProgressPolicy};
 
 /// State that the supervisor has reported on the current link. A new link repeats all of it.
@@ -15,6 +15,39 @@ pub struct SupervisorState {
     /// Exit of the last child. `None` after the next start.
     pub exit: Option<ChildEnd>,
     pub progress: Option<ChildProgress>,
+    /// True if the supervisor passes on requests for checkpoints. Version 1 of the protocol has none.
+    pub takes_requests: bool,
+    /// Answer to the last request to the child.
+    pub answer: Option<ChildAnswer>,
+    /// Attempt of the child to which stop signals are passed on; 0 before `Stop`.
+    pub passes_stops: i64,
+}
+
+impl SupervisorState {
+    /// Answer to the request with this id to the child of this attempt.
+    pub(super) fn answer_to(&self, attempt: i64, id: &str) -> Option<Saved> {
+        let answer = self.answer.as_ref()?;
+        (answer.attempt == attempt && answer.id == id).then_some(answer.saved)
+    }
+}
+
+/// Answer of a child, or of its supervisor, to a request for a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildAnswer {
+    pub attempt: i64,
+    /// Id of the request.
+    pub id: String,
+    pub saved: Saved,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// The child was asked and has not answered.
+    NotYet,
+    /// It saved this step.
+    Step(i64),
+    /// It cannot be asked.
+    Unsupported,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +95,19 @@ pub enum SupervisorCommand {
         peers: Vec<String>,
         /// Policy by which the child counts as hung. `None`: never.
         progress: Option<ProgressPolicy>,
+        /// How the child is asked for a checkpoint. `None`: not at all.
+        checkpoint: Option<CheckpointDelivery>,
+    },
+    /// Ask the child for a checkpoint.
+    Checkpoint {
+        /// Attempt of the child.
+        attempt: i64,
+        call: CheckpointCall,
+    },
+    /// Hold back no stop signal.
+    Stop {
+        /// Attempt of the child.
+        attempt: i64,
     },
     /// All members have exited with 0: exit.
     Complete {

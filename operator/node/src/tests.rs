@@ -1,6 +1,7 @@
 //! Scenarios of one node with a small runtime: containers exit, restart and are stopped by the
 //! plan.
 
+mod checkpoints;
 mod forgets;
 mod late;
 

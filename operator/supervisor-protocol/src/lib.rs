@@ -22,6 +22,7 @@
 
 mod codec;
 mod frame;
+mod layout;
 mod message;
 mod text;
 mod version;
@@ -30,19 +31,20 @@ pub use codec::FrameError;
 pub use frame::{FrameReader, MAX_BODY, Message};
 pub use message::{
     Checkpoint, ChildExit, ExitReason, FromAgent, FromSupervisor, MAX_PROGRESS, Progress,
-    ProgressLimits, Release, Rendezvous,
+    ProgressLimits, Release, Rendezvous, SaveAnswer, SavePolicy, SaveRequest,
 };
 pub use text::Text;
-pub use version::{VERSIONS, Versions};
+pub use version::{VERSIONS, Versions, has_requests};
 
 /// Environment variables that a supervisor sets for its child from the release. The argument
 /// `--keep-env` of the supervisor's command lists the variables of the user's manifest, which stay
 /// unchanged.
-pub const SET_BY_SUPERVISOR: [&str; 19] = [
+pub const SET_BY_SUPERVISOR: [&str; 20] = [
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",
     "JAX_PROCESS_ID",
     "LOCKSTEP_ATTEMPT",
+    "LOCKSTEP_CHECKPOINT_REQUEST",
     "LOCKSTEP_MEMBERS",
     "LOCKSTEP_PEERS",
     "LOCKSTEP_PROGRESS",

@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::codec::{Fields, FrameError, Writer};
 use crate::frame::Message;
 use crate::text::Text;
-use crate::version::{PROGRESS_WORDS, Versions};
+use crate::version::{SECOND, Versions};
 
 /// Address where the members of an attempt rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +44,46 @@ pub struct Release {
     /// Limits for a child that reports progress. Without limits the supervisor never kills it for a
     /// hang.
     pub progress: Option<ProgressLimits>,
+    /// How the child is asked for a checkpoint (from version 2). `None`: it is not asked.
+    pub checkpoint: Option<SavePolicy>,
+}
+
+/// How a child is asked for a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavePolicy {
+    /// Signal to the processes that have a handler for it. `None`: the file only.
+    pub signal: Option<u8>,
+    /// Longest wait for a checkpoint, in seconds.
+    pub timeout_seconds: u32,
+    /// How long the supervisor may hold back SIGTERM, in seconds. 0: not at all.
+    pub hold_stop_seconds: u32,
+}
+
+/// Request for a checkpoint to the child of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaveRequest {
+    /// Attempt of the child.
+    pub attempt: u64,
+    /// Id of the request.
+    pub id: Text<128>,
+    /// Reason, for the child.
+    pub reason: Text<32>,
+    /// Time at which the child is stopped without an answer, in seconds since 1970.
+    pub deadline: u64,
+    /// True: the child is not asked; its next checkpoint is the answer.
+    pub watch: bool,
+}
+
+/// Answer of a supervisor to a [`SaveRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveAnswer {
+    /// The checkpoint was requested from the child. Another answer follows if it saves one.
+    Requested,
+    /// The child saved this step, which is at least the step that the supervisor knew when it passed
+    /// the request on.
+    Saved(u64),
+    /// The child cannot be asked.
+    Unsupported,
 }
 
 /// Why a child ended, with the reasons of a Kubernetes container status.
@@ -154,6 +193,21 @@ pub enum FromSupervisor {
     },
     /// Progress of the running child.
     Progress(Progress),
+    /// Answer to a [`SaveRequest`] (from version 2). An end of the child is an answer without
+    /// this message.
+    Checkpoint {
+        /// Attempt of the child.
+        attempt: u64,
+        /// Id of the request.
+        id: Text<128>,
+        /// The answer.
+        answer: SaveAnswer,
+    },
+    /// Answer to `Stop`: stop signals are passed on to the child (from version 2).
+    PassesStops {
+        /// Attempt of the child.
+        attempt: u64,
+    },
 }
 
 impl FromSupervisor {
@@ -166,19 +220,23 @@ impl FromSupervisor {
             Self::Exited { .. } => "Exited",
             Self::Survivors { .. } => "Survivors",
             Self::Progress(_) => "Progress",
+            Self::Checkpoint { .. } => "Checkpoint",
+            Self::PassesStops { .. } => "PassesStops",
         }
     }
 
-    /// Encodes without the fields that a connection of this version does not have.
-    pub fn encode_for(&self, version: u16) -> Vec<u8> {
-        match self {
-            Self::Progress(progress) if version < PROGRESS_WORDS => Self::Progress(Progress {
+    /// Encodes without the fields that a connection of this version does not have; `None` if the
+    /// version does not have the message.
+    pub fn encode_for(&self, version: u16) -> Option<Vec<u8>> {
+        Some(match self {
+            Self::Checkpoint { .. } | Self::PassesStops { .. } if version < SECOND => return None,
+            Self::Progress(progress) if version < SECOND => Self::Progress(Progress {
                 words: Text::default(),
                 ..progress.clone()
             })
             .encode(),
             _ => self.encode(),
-        }
+        })
     }
 }
 
@@ -209,263 +267,29 @@ pub enum FromAgent {
         /// Attempt of the child that ended.
         attempt: u64,
     },
+    /// Ask the child for a checkpoint (from version 2). A call with another id replaces the request.
+    Checkpoint(SaveRequest),
+    /// The manager stops the child of this attempt, or makes no request: a stop signal that the
+    /// supervisor holds back, or will receive, is passed on (from version 2).
+    Stop {
+        /// Attempt of the child.
+        attempt: u64,
+    },
 }
 
-mod kind {
-    pub(super) const HELLO: u8 = 1;
-    pub(super) const ARRIVED: u8 = 2;
-    pub(super) const STARTED: u8 = 3;
-    pub(super) const EXITED: u8 = 4;
-    pub(super) const SURVIVORS: u8 = 5;
-    pub(super) const PROGRESS: u8 = 6;
-
-    pub(super) const WELCOME: u8 = 64;
-    pub(super) const HOLD: u8 = 65;
-    pub(super) const RELEASE: u8 = 66;
-    pub(super) const COMPLETE: u8 = 67;
-    pub(super) const EXIT: u8 = 68;
-}
-
-/// Reasons and their numbers in a frame.
-const REASONS: [(u8, ExitReason); 6] = [
-    (0, ExitReason::Completed),
-    (1, ExitReason::Error),
-    (2, ExitReason::OomKilled),
-    (3, ExitReason::StartError),
-    (4, ExitReason::Terminated),
-    (5, ExitReason::Hang),
-];
-
-fn reason_from(number: u8) -> Result<ExitReason, FrameError> {
-    let entry = REASONS.iter().find(|(n, _)| *n == number);
-    entry
-        .map(|(_, reason)| *reason)
-        .ok_or(FrameError::Value("exit reason"))
-}
-
-fn number_of(reason: ExitReason) -> u8 {
-    REASONS
-        .iter()
-        .find(|(_, r)| *r == reason)
-        .map_or(1, |(number, _)| *number)
-}
-
-/// Reads an attempt; attempts start at 1.
-fn attempt(fields: &mut Fields<'_>) -> Result<u64, FrameError> {
-    match fields.u64()? {
-        0 => Err(FrameError::Value("attempt")),
-        attempt => Ok(attempt),
-    }
-}
-
-fn exit(fields: &mut Fields<'_>) -> Result<ChildExit, FrameError> {
-    Ok(ChildExit {
-        attempt: attempt(fields)?,
-        code: fields.u8()?,
-        signal: fields.optional("signal", Fields::u8)?,
-        oom_kills: fields.u32()?,
-        reason: reason_from(fields.u8()?)?,
-        message: fields.text()?,
-    })
-}
-
-fn coordinator(fields: &mut Fields<'_>) -> Result<Rendezvous, FrameError> {
-    Ok(Rendezvous {
-        ip: fields.ip()?,
-        port: fields.u16()?,
-    })
-}
-
-fn limits(fields: &mut Fields<'_>) -> Result<ProgressLimits, FrameError> {
-    Ok(ProgressLimits {
-        timeout_seconds: fields.u32()?,
-        startup_seconds: fields.u32()?,
-    })
-}
-
-fn checkpoint(fields: &mut Fields<'_>) -> Result<Checkpoint, FrameError> {
-    Ok(Checkpoint {
-        step: fields.u64()?,
-        time: fields.u64()?,
-    })
-}
-
-fn progress(fields: &mut Fields<'_>) -> Result<Progress, FrameError> {
-    Ok(Progress {
-        attempt: attempt(fields)?,
-        step: fields.u64()?,
-        step_time: fields.u64()?,
-        checkpoint: fields.optional("checkpoint", checkpoint)?,
-        // Version 1 has no words.
-        words: if fields.is_empty() {
-            Text::default()
-        } else {
-            fields.text()?
-        },
-    })
-}
-
-fn release(fields: &mut Fields<'_>) -> Result<Release, FrameError> {
-    Ok(Release {
-        attempt: attempt(fields)?,
-        coordinator: fields.optional("coordinator", coordinator)?,
-        world: fields.u32()?,
-        rank: fields.optional("rank", Fields::u32)?,
-        peers: fields.text()?,
-        progress: fields.optional("progress", limits)?,
-    })
-}
-
-impl Message for FromSupervisor {
-    fn decode(body: &[u8]) -> Result<Self, FrameError> {
-        let mut fields = Fields::new(body);
-        let message = match fields.u8()? {
-            kind::HELLO => {
-                let versions = Versions {
-                    oldest: fields.u16()?,
-                    newest: fields.u16()?,
-                };
-                // No check for trailing bytes: a later version may append fields.
-                return Ok(Self::Hello {
-                    versions,
-                    pod_uid: fields.text()?,
-                    start_id: fields.u64()?,
-                });
-            }
-            kind::ARRIVED => Self::Arrived {
-                attempt: fields.u64()?,
-            },
-            kind::STARTED => Self::Started {
-                attempt: attempt(&mut fields)?,
-            },
-            kind::EXITED => Self::Exited {
-                exit: exit(&mut fields)?,
-                time: fields.u64()?,
-            },
-            kind::SURVIVORS => Self::Survivors {
-                attempt: attempt(&mut fields)?,
-                count: fields.u32()?,
-                message: fields.text()?,
-            },
-            kind::PROGRESS => Self::Progress(progress(&mut fields)?),
-            other => return Err(FrameError::Kind(other)),
-        };
-        fields.end()?;
-        Ok(message)
-    }
-
-    fn encode(&self) -> Vec<u8> {
+impl FromAgent {
+    /// Encodes for a connection of this version; `None` if the version does not have the message.
+    pub fn encode_for(&self, version: u16) -> Option<Vec<u8>> {
         match self {
-            Self::Hello {
-                versions,
-                pod_uid,
-                start_id,
-            } => Writer::new(kind::HELLO)
-                .u16(versions.oldest)
-                .u16(versions.newest)
-                .text(pod_uid)
-                .u64(*start_id),
-            Self::Arrived { attempt } => Writer::new(kind::ARRIVED).u64(*attempt),
-            Self::Started { attempt } => Writer::new(kind::STARTED).u64(*attempt),
-            Self::Exited {
-                exit:
-                    ChildExit {
-                        attempt,
-                        code,
-                        signal,
-                        oom_kills,
-                        reason,
-                        message,
-                    },
-                time,
-            } => Writer::new(kind::EXITED)
-                .u64(*attempt)
-                .u8(*code)
-                .optional(*signal, Writer::u8)
-                .u32(*oom_kills)
-                .u8(number_of(*reason))
-                .text(message)
-                .u64(*time),
-            Self::Survivors {
-                attempt,
-                count,
-                message,
-            } => Writer::new(kind::SURVIVORS)
-                .u64(*attempt)
-                .u32(*count)
-                .text(message),
-            Self::Progress(Progress {
-                attempt,
-                step,
-                step_time,
-                checkpoint,
-                words,
-            }) => {
-                let writer = Writer::new(kind::PROGRESS)
-                    .u64(*attempt)
-                    .u64(*step)
-                    .u64(*step_time)
-                    .optional(*checkpoint, |w, c| w.u64(c.step).u64(c.time));
-                if words.is_empty() {
-                    writer
-                } else {
-                    writer.text(words)
-                }
-            }
+            Self::Checkpoint(_) | Self::Stop { .. } if version < SECOND => None,
+            Self::Release(release) if version < SECOND => Some(
+                Self::Release(Release {
+                    checkpoint: None,
+                    ..release.clone()
+                })
+                .encode(),
+            ),
+            _ => Some(self.encode()),
         }
-        .finish()
-    }
-}
-
-impl Message for FromAgent {
-    fn decode(body: &[u8]) -> Result<Self, FrameError> {
-        let mut fields = Fields::new(body);
-        let message = match fields.u8()? {
-            // No check for trailing bytes: a later version may append fields.
-            kind::WELCOME => {
-                return Ok(Self::Welcome {
-                    version: fields.u16()?,
-                });
-            }
-            kind::HOLD => Self::Hold {
-                attempt: attempt(&mut fields)?,
-            },
-            kind::RELEASE => Self::Release(release(&mut fields)?),
-            kind::COMPLETE => Self::Complete {
-                attempt: attempt(&mut fields)?,
-            },
-            kind::EXIT => Self::Exit {
-                attempt: attempt(&mut fields)?,
-            },
-            other => return Err(FrameError::Kind(other)),
-        };
-        fields.end()?;
-        Ok(message)
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Welcome { version } => Writer::new(kind::WELCOME).u16(*version),
-            Self::Hold { attempt } => Writer::new(kind::HOLD).u64(*attempt),
-            Self::Release(Release {
-                attempt,
-                coordinator,
-                world,
-                rank,
-                peers,
-                progress,
-            }) => Writer::new(kind::RELEASE)
-                .u64(*attempt)
-                .optional(*coordinator, |w, c| w.ip(c.ip).u16(c.port))
-                .u32(*world)
-                .optional(*rank, Writer::u32)
-                .text(peers)
-                .optional(*progress, |w, limits| {
-                    w.u32(limits.timeout_seconds).u32(limits.startup_seconds)
-                }),
-            Self::Complete { attempt } => Writer::new(kind::COMPLETE).u64(*attempt),
-            Self::Exit { attempt } => Writer::new(kind::EXIT).u64(*attempt),
-        }
-        .finish()
     }
 }

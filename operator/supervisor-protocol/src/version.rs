@@ -6,8 +6,13 @@ pub const VERSIONS: Versions = Versions {
     newest: 2,
 };
 
-/// First version whose `Progress` has words.
-pub(crate) const PROGRESS_WORDS: u16 = 2;
+/// First version whose `Progress` has words, and which has requests for checkpoints.
+pub(crate) const SECOND: u16 = 2;
+
+/// True if a connection of this version has requests for checkpoints.
+pub fn has_requests(version: u16) -> bool {
+    version >= SECOND
+}
 
 /// An inclusive range of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

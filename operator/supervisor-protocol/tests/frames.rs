@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use lockstep_supervisor_protocol::{
     Checkpoint, ChildExit, ExitReason, FrameError, FrameReader, FromAgent, FromSupervisor,
-    MAX_BODY, Message, Progress, ProgressLimits, Release, Rendezvous, Text, VERSIONS, Versions,
+    MAX_BODY, Message, Progress, ProgressLimits, Release, Rendezvous, SaveAnswer, SavePolicy,
+    SaveRequest, Text, VERSIONS, Versions,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -91,6 +92,22 @@ fn from_supervisor() -> impl Strategy<Value = FromSupervisor> {
                     words,
                 })
             }),
+        (attempt(), text(), answer()).prop_map(|(attempt, id, answer)| {
+            FromSupervisor::Checkpoint {
+                attempt,
+                id,
+                answer,
+            }
+        }),
+        attempt().prop_map(|attempt| FromSupervisor::PassesStops { attempt }),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = SaveAnswer> {
+    prop_oneof![
+        Just(SaveAnswer::Requested),
+        any::<u64>().prop_map(SaveAnswer::Saved),
+        Just(SaveAnswer::Unsupported),
     ]
 }
 
@@ -99,6 +116,16 @@ fn limits() -> impl Strategy<Value = ProgressLimits> {
         timeout_seconds,
         startup_seconds,
     })
+}
+
+fn delivery() -> impl Strategy<Value = SavePolicy> {
+    (option::of(any::<u8>()), any::<[u32; 2]>()).prop_map(
+        |(signal, [timeout_seconds, hold_stop_seconds])| SavePolicy {
+            signal,
+            timeout_seconds,
+            hold_stop_seconds,
+        },
+    )
 }
 
 fn from_agent() -> impl Strategy<Value = FromAgent> {
@@ -113,19 +140,35 @@ fn from_agent() -> impl Strategy<Value = FromAgent> {
             option::of(any::<u32>()),
             text(),
             option::of(limits()),
+            option::of(delivery()),
         )
-            .prop_map(|(attempt, coordinator, world, rank, peers, progress)| {
-                FromAgent::Release(Release {
-                    attempt,
-                    coordinator,
-                    world,
-                    rank,
-                    peers,
-                    progress,
-                })
-            }),
+            .prop_map(
+                |(attempt, coordinator, world, rank, peers, progress, checkpoint)| {
+                    FromAgent::Release(Release {
+                        attempt,
+                        coordinator,
+                        world,
+                        rank,
+                        peers,
+                        progress,
+                        checkpoint,
+                    })
+                }
+            ),
         attempt().prop_map(|attempt| FromAgent::Complete { attempt }),
         attempt().prop_map(|attempt| FromAgent::Exit { attempt }),
+        attempt().prop_map(|attempt| FromAgent::Stop { attempt }),
+        (attempt(), text(), text(), any::<u64>(), any::<bool>()).prop_map(
+            |(attempt, id, reason, deadline, watch)| {
+                FromAgent::Checkpoint(SaveRequest {
+                    attempt,
+                    id,
+                    reason,
+                    deadline,
+                    watch,
+                })
+            }
+        ),
     ]
 }
 
@@ -237,6 +280,11 @@ fn the_longest_messages_fit_into_a_frame() {
             timeout_seconds: u32::MAX,
             startup_seconds: u32::MAX,
         }),
+        checkpoint: Some(SavePolicy {
+            signal: Some(u8::MAX),
+            timeout_seconds: u32::MAX,
+            hold_stop_seconds: u32::MAX,
+        }),
     };
     let frame = FromAgent::Release(longest).encode();
     assert!(frame.len() - 4 <= MAX_BODY, "{}", frame.len());
@@ -337,9 +385,26 @@ fn a_connection_of_version_1_has_no_words_of_progress() {
     };
     let (all, bare) = (progress("loss=1"), progress(""));
     let received = |bytes: &[u8]| read::<FromSupervisor>(bytes, &[bytes.len()]);
-    assert_eq!(received(&all.encode_for(2)), (vec![all.clone()], None));
-    let frame = all.encode_for(1);
+    assert_eq!(
+        received(&all.encode_for(2).unwrap()),
+        (vec![all.clone()], None)
+    );
+    let frame = all.encode_for(1).unwrap();
     assert_eq!(received(&frame), (vec![bare], None));
     // Length, kind, attempt, step, its time and no checkpoint: every byte of version 1.
     assert_eq!(frame.len(), 4 + 1 + 8 + 8 + 8 + 1);
+}
+
+proptest! {
+    /// Messages that version 2 added are not sent, and others have no new fields.
+    #[test]
+    fn a_connection_of_version_1_has_no_requests_for_checkpoints(m in from_agent()) {
+        let new = matches!(m, FromAgent::Checkpoint(_) | FromAgent::Stop { .. });
+        prop_assert_eq!(m.encode_for(1).is_none(), new);
+        prop_assert_eq!(m.encode_for(2), Some(m.encode()));
+        if let FromAgent::Release(release) = &m {
+            let bare = FromAgent::Release(Release { checkpoint: None, ..release.clone() });
+            prop_assert_eq!(m.encode_for(1), Some(bare.encode()));
+        }
+    }
 }

@@ -10,6 +10,8 @@ use std::process::Command;
 use lockstep_supervisor_protocol::Release;
 use rustix::process::Pid;
 
+use crate::{progress, requests};
+
 /// The program does not exist; the same code as in a shell.
 const NOT_FOUND: u8 = 127;
 /// The program is not executable; the same code as in a shell.
@@ -17,6 +19,10 @@ const NOT_EXECUTABLE: u8 = 126;
 
 /// torchrun separates the rendezvous of jobs by this variable.
 const RENDEZVOUS: &str = "PET_RDZV_ID";
+
+/// Seconds that torchrun gives its workers after SIGTERM.
+const SHUTDOWN_TIMEOUT: &str = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+const SIGTERM: u8 = 15;
 
 #[derive(Debug)]
 pub struct NotStarted {
@@ -60,21 +66,29 @@ pub fn code_of(error: &io::Error) -> u8 {
 }
 
 /// Variables that the child of this attempt gets in addition to, or instead of, those of the pod.
-/// `pod` reads a variable of the pod. `keep` lists the variables that the user's manifest sets.
+/// `pod` reads a variable of the pod. `folder` has the files of the supervisor. `keep` lists the variables that the user's manifest sets.
 pub fn environment(
     release: &Release,
     pod: impl Fn(&str) -> Option<OsString>,
-    progress: &Path,
+    folder: &Path,
     keep: &[OsString],
 ) -> Vec<(&'static str, OsString)> {
     let attempt = release.attempt.to_string();
     let mut all: Vec<(&'static str, OsString)> = vec![
         ("LOCKSTEP_ATTEMPT", OsString::from(&attempt)),
         ("LOCKSTEP_PEERS", (*release.peers).into()),
-        ("LOCKSTEP_PROGRESS", progress.into()),
+        ("LOCKSTEP_PROGRESS", progress::path(folder).into()),
+        ("LOCKSTEP_CHECKPOINT_REQUEST", requests::path(folder).into()),
         // Words after step and checkpoint are understood.
         ("LOCKSTEP_PROGRESS_FORMAT", "2".into()),
     ];
+    if let Some(delivery) = release.checkpoint
+        && delivery.signal == Some(SIGTERM)
+        && pod(SHUTDOWN_TIMEOUT).is_none()
+    {
+        let seconds = delivery.timeout_seconds.to_string();
+        all.push((SHUTDOWN_TIMEOUT, seconds.into()));
+    }
     if release.world > 0 {
         for name in [
             "LOCKSTEP_MEMBERS",
@@ -128,9 +142,9 @@ mod tests {
     use std::net::IpAddr;
     use std::path::Path;
 
-    use lockstep_supervisor_protocol::{Release, Rendezvous, SET_BY_SUPERVISOR, Text};
+    use lockstep_supervisor_protocol::{Release, Rendezvous, SET_BY_SUPERVISOR, SavePolicy, Text};
 
-    use super::environment as environment_of;
+    use super::{SHUTDOWN_TIMEOUT, environment as environment_of};
 
     fn release() -> Release {
         let coordinator = Some(Rendezvous {
@@ -144,6 +158,7 @@ mod tests {
             rank: Some(6),
             peers: Text::cut("workers-0:0-31"),
             progress: None,
+            checkpoint: None,
         }
     }
 
@@ -153,7 +168,7 @@ mod tests {
         keep: &[OsString],
     ) -> Vec<(&'static str, OsString)> {
         let value = |name: &str| pod.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
-        environment_of(release, value, Path::new("/lockstep/progress"), keep)
+        environment_of(release, value, Path::new("/lockstep"), keep)
     }
 
     fn text(environment: Vec<(&'static str, OsString)>) -> BTreeMap<&'static str, String> {
@@ -169,6 +184,10 @@ mod tests {
         let found = text(environment(&release(), &pod, &[]));
         let expected = [
             ("LOCKSTEP_ATTEMPT", "3"),
+            (
+                "LOCKSTEP_CHECKPOINT_REQUEST",
+                "/lockstep/checkpoint-request",
+            ),
             ("LOCKSTEP_PEERS", "workers-0:0-31"),
             ("LOCKSTEP_MEMBERS", "32"),
             ("LOCKSTEP_PROGRESS", "/lockstep/progress"),
@@ -214,11 +233,31 @@ mod tests {
             names,
             [
                 "LOCKSTEP_ATTEMPT",
+                "LOCKSTEP_CHECKPOINT_REQUEST",
                 "LOCKSTEP_PEERS",
                 "LOCKSTEP_PROGRESS",
                 "LOCKSTEP_PROGRESS_FORMAT"
             ]
         );
+    }
+
+    #[test]
+    fn torchrun_waits_for_a_checkpoint_on_sigterm_unless_the_pod_says_otherwise() {
+        let value = |signal, pod: &[(&str, &str)]| {
+            let checkpoint = SavePolicy {
+                signal,
+                timeout_seconds: 120,
+                hold_stop_seconds: 0,
+            };
+            let release = Release {
+                checkpoint: Some(checkpoint),
+                ..release()
+            };
+            text(environment(&release, pod, &[])).remove(SHUTDOWN_TIMEOUT)
+        };
+        assert_eq!(value(Some(15), &[]).as_deref(), Some("120"));
+        assert_eq!(value(Some(15), &[(SHUTDOWN_TIMEOUT, "9")]), None);
+        assert_eq!(value(Some(10), &[]), None);
     }
 
     #[test]

@@ -104,7 +104,9 @@ impl Link {
     /// buffer.
     pub fn send(&mut self, message: &FromSupervisor) {
         if let Some(agent) = &mut self.agent {
-            agent.unsent.extend(message.encode_for(agent.version));
+            agent
+                .unsent
+                .extend(message.encode_for(agent.version).into_iter().flatten());
             // The next turn reports errors.
             let _ = agent.flush();
         }

@@ -18,10 +18,12 @@
 //! - The supervisor sends an arrival only if no process runs.
 //! - Each path to the exit has its exit code.
 
+mod checkpoint;
 mod deadlines;
 mod event;
 mod messages;
 mod progress;
+mod requests;
 mod stop;
 
 use lockstep_supervisor_protocol::{
@@ -33,6 +35,7 @@ pub use event::{
 };
 use messages::{ended, rendezvous};
 use progress::Watch;
+use requests::Requests;
 
 const SIGKILL: SignalNumber = 9;
 
@@ -86,6 +89,7 @@ pub struct Machine {
     /// Exit of that child, unless an order ended it.
     exit: Option<OwnExit>,
     watch: Watch,
+    requests: Requests,
     /// Start of the agent's absence.
     agentless_since: Option<Moment>,
     idle_since: Moment,
@@ -103,6 +107,7 @@ impl Machine {
             stop: None,
             exit: None,
             watch: Watch::default(),
+            requests: Requests::default(),
             agentless_since: Some(now),
             idle_since: now,
             notice: String::new(),
@@ -119,6 +124,8 @@ impl Machine {
                 Event::AgentCame => self.agent_came(now),
                 Event::AgentWent => self.agent_went(now),
                 Event::Order(order) => self.order(order, now),
+                Event::Request { request, deadline } => self.request(request, deadline),
+                Event::Requested { written, signalled } => self.requested(written, signalled),
                 Event::Progress {
                     step,
                     checkpoint,
@@ -171,8 +178,10 @@ impl Machine {
             Phase::Running => {
                 self.send(FromSupervisor::Started { attempt: self.ran });
                 self.send_progress(self.watch.observed(self.ran), now);
+                self.send_requests();
             }
-            Phase::Stopping { .. } | Phase::Ended | Phase::Leaving { .. } | Phase::Left => {}
+            Phase::Ended => self.send_requests(),
+            Phase::Stopping { .. } | Phase::Leaving { .. } | Phase::Left => {}
         }
     }
 
@@ -185,11 +194,13 @@ impl Machine {
 
     fn order(&mut self, order: FromAgent, now: Moment) {
         match order {
-            FromAgent::Welcome { .. } => {}
+            // A request is given as `Event::Request`.
+            FromAgent::Welcome { .. } | FromAgent::Checkpoint(_) => {}
             FromAgent::Hold { attempt } => self.hold(attempt, now),
             FromAgent::Release(release) => self.release(release, now),
             FromAgent::Complete { attempt } => self.complete(attempt, now),
             FromAgent::Exit { attempt } => self.exit_as_decided(attempt, now),
+            FromAgent::Stop { attempt } => self.pass_stops(attempt),
         }
     }
 
@@ -225,6 +236,7 @@ impl Machine {
                 self.phase = Phase::Running;
                 self.tree = Tree::Alive;
                 self.watch.start(release.progress, now);
+                self.requests.start(release.checkpoint);
                 self.actions.push(Effect::Start(release));
             }
             Phase::Running if release.attempt == self.ran => {
@@ -271,8 +283,19 @@ impl Machine {
     }
 
     fn progress(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) {
-        if self.phase == Phase::Running && self.watch.take(step, checkpoint, now) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let answers = self.requests.note(step, checkpoint, &self.watch.words, now);
+        if self.watch.take(step, checkpoint, now) || answers {
             self.send_progress(self.watch.observed(self.ran), now);
+        }
+        if answers {
+            self.print(&format!(
+                "checkpoint saved: step {}",
+                checkpoint.unwrap_or_default()
+            ));
+            self.send_requests();
         }
     }
 

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use lockstep_supervisor_protocol::{MAX_PROGRESS, Text};
 
@@ -15,9 +16,13 @@ use lockstep_supervisor::machine::Event;
 /// File name in the supervisor's folder.
 const FILE: &str = "progress";
 
+pub fn path(folder: &Path) -> PathBuf {
+    folder.join(FILE)
+}
+
 pub struct ProgressFile {
     path: PathBuf,
-    last: Option<Written>,
+    last: Option<(Written, Option<SystemTime>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +35,7 @@ struct Written {
 impl ProgressFile {
     pub fn new(folder: &Path) -> Self {
         Self {
-            path: folder.join(FILE),
+            path: path(folder),
             last: None,
         }
     }
@@ -47,13 +52,18 @@ impl ProgressFile {
         }
     }
 
-    /// Returns changed progress. Invalid content is ignored, because the child may be writing.
-    pub fn read_change(&mut self) -> Option<Event> {
+    /// Returns changed progress, with `repeated` also progress that was written again. Invalid content
+    /// is ignored, because the child may be writing.
+    pub fn read_change(&mut self, repeated: bool) -> Option<Event> {
+        let at = fs::symlink_metadata(&self.path)
+            .and_then(|file| file.modified())
+            .ok();
         let written = parse(&files::read(&self.path, MAX_PROGRESS as u64 + 1)?)?;
-        if self.last.as_ref() == Some(&written) {
+        let last = self.last.replace((written.clone(), at));
+        let same = |(content, before)| content == written && !(repeated && before != at);
+        if last.is_some_and(same) {
             return None;
         }
-        self.last = Some(written.clone());
         Some(Event::Progress {
             step: written.step,
             checkpoint: written.checkpoint,
@@ -105,7 +115,7 @@ mod tests {
     fn a_progress_report_of_a_child_is_read_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = ProgressFile::new(folder.path());
-        assert_eq!(file.read_change(), None, "nothing was told");
+        assert_eq!(file.read_change(false), None, "nothing was told");
         for (text, event) in [
             ("1200", Some(written(1200, None))),
             ("1200\n", None),
@@ -122,14 +132,14 @@ mod tests {
             ("1 2 a=2", Some(with_words(1, Some(2), "a=2"))),
         ] {
             fs::write(file.path(), text).unwrap();
-            assert_eq!(file.read_change(), event, "{text}");
+            assert_eq!(file.read_change(false), event, "{text}");
         }
         file.clear().unwrap();
         file.clear().unwrap();
-        assert_eq!(file.read_change(), None);
+        assert_eq!(file.read_change(false), None);
         fs::write(file.path(), "0").unwrap();
         assert_eq!(
-            file.read_change(),
+            file.read_change(false),
             Some(written(0, None)),
             "written by the next child"
         );
@@ -141,10 +151,10 @@ mod tests {
         let mut file = ProgressFile::new(folder.path());
         for text in ["", "-1", "step 7", "7 last", "18446744073709551616"] {
             fs::write(file.path(), text).unwrap();
-            assert_eq!(file.read_change(), None, "{text:?}");
+            assert_eq!(file.read_change(false), None, "{text:?}");
         }
         fs::write(file.path(), "9".repeat(5000)).unwrap();
-        assert_eq!(file.read_change(), None, "longer than any two numbers");
+        assert_eq!(file.read_change(false), None, "longer than any two numbers");
     }
 
     #[test]
@@ -175,7 +185,7 @@ mod tests {
         let other = folder.path().join("other");
         fs::write(&other, "7").unwrap();
         std::os::unix::fs::symlink(&other, file.path()).unwrap();
-        assert_eq!(file.read_change(), None, "a link");
+        assert_eq!(file.read_change(false), None, "a link");
         file.clear().unwrap();
         rustix::fs::mkfifoat(
             rustix::fs::CWD,
@@ -183,9 +193,13 @@ mod tests {
             rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
         )
         .unwrap();
-        assert_eq!(file.read_change(), None, "a pipe, which nobody writes to");
+        assert_eq!(
+            file.read_change(false),
+            None,
+            "a pipe, which nobody writes to"
+        );
         file.clear().unwrap();
         fs::create_dir(file.path()).unwrap();
-        assert_eq!(file.read_change(), None, "a folder");
+        assert_eq!(file.read_change(false), None, "a folder");
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockstep_supervisor_protocol::{FromSupervisor, Text, VERSIONS};
+use lockstep_supervisor_protocol::{FromAgent, FromSupervisor, SaveRequest, Text, VERSIONS};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
@@ -15,10 +15,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::child;
 use crate::clock;
 use crate::files;
+use crate::handlers;
 use crate::link::{Link, LinkEvent};
 use crate::log::log_line;
 use crate::oom::OomCounter;
 use crate::progress::ProgressFile;
+use crate::requests;
 use crate::shared_memory::{CleanedFiles, SharedMemory};
 use crate::signals::Signals;
 use crate::state;
@@ -42,8 +44,9 @@ const RETRY_STATE: Duration = Duration::from_secs(1);
 /// Why signals do not reach processes of another user, and what to do.
 const NOT_PERMITTED: &str = "the process has another user, and the supervisor lacks capability \
      KILL: add it to securityContext.capabilities of the container, or run all processes as one user";
-/// Interval of reads of the child's progress.
+/// Interval of reads of the child's progress, and while a checkpoint is requested.
 const READ_PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const READ_REQUESTED_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuperviseOptions {
@@ -145,13 +148,10 @@ impl Supervisor {
             }
         }
         for event in self.link.turn(clock::now()) {
-            let event = match event {
-                LinkEvent::Came => Event::AgentCame,
-                LinkEvent::Went => Event::AgentWent,
-                LinkEvent::Received(order) => Event::Order(order),
-            };
-            if let Some(code) = self.give(event) {
-                return Some(code);
+            for event in self.events_of(event) {
+                if let Some(code) = self.give(event) {
+                    return Some(code);
+                }
             }
         }
         if let Some(code) = self.give(Event::Time) {
@@ -159,6 +159,24 @@ impl Supervisor {
         }
         self.kill_tree();
         None
+    }
+
+    /// A request for a checkpoint follows the progress that the child has reported before it.
+    fn events_of(&mut self, event: LinkEvent) -> Vec<Event> {
+        match event {
+            LinkEvent::Came => vec![Event::AgentCame],
+            LinkEvent::Went => vec![Event::AgentWent],
+            LinkEvent::Received(FromAgent::Checkpoint(request)) => {
+                let left =
+                    Duration::from_secs(request.deadline).saturating_sub(clock::time_of_day());
+                let deadline = clock::now().saturating_add(left);
+                let before = self.child.and_then(|_| self.progress.read_change(false));
+                self.read_progress_at = clock::now();
+                let event = Event::Request { request, deadline };
+                before.into_iter().chain([event]).collect()
+            }
+            LinkEvent::Received(order) => vec![Event::Order(order)],
+        }
     }
 
     fn reap(&mut self) -> Option<u8> {
@@ -188,8 +206,14 @@ impl Supervisor {
         if self.child.is_none() || (now < self.read_progress_at && !judged) {
             return None;
         }
-        self.read_progress_at = now + READ_PROGRESS_EVERY;
-        self.progress.read_change()
+        let requested = self.machine.awaits_checkpoint(now);
+        self.read_progress_at = now
+            + if requested {
+                READ_REQUESTED_EVERY
+            } else {
+                READ_PROGRESS_EVERY
+            };
+        self.progress.read_change(requested)
     }
 
     fn kill_tree(&mut self) {
@@ -220,6 +244,9 @@ impl Supervisor {
         match action {
             Effect::Start(release) => return Some(self.start(&release)),
             Effect::Forward(signal) => self.forward(signal),
+            Effect::Request { request, signal } => {
+                return Some(self.request_checkpoint(&request, signal));
+            }
             Effect::KillTree => (self.search_at, self.search_pause) = (Moment::ZERO, SEARCH_PAUSE),
             Effect::CleanSharedMemory => self.clean_shared_memory(),
             Effect::Send(message) => self.link.send(&message),
@@ -279,6 +306,9 @@ impl Supervisor {
                 self.progress.path().display()
             ));
         }
+        if let Err(error) = requests::clear(&self.options.folder) {
+            log_line(&format!("cannot clear the file of requests: {error}"));
+        }
         // Otherwise, the kubelet would show this message for a later exit.
         let log = &self.options.termination_log;
         if let Err(error) = files::empty(log) {
@@ -287,7 +317,7 @@ impl Supervisor {
         let environment = child::environment(
             release,
             |name| std::env::var_os(name),
-            self.progress.path(),
+            &self.options.folder,
             &self.options.keep,
         );
         match child::start(&self.options.command, environment) {
@@ -309,6 +339,20 @@ impl Supervisor {
                     signal.as_raw()
                 ));
             }
+        }
+    }
+
+    fn request_checkpoint(&self, request: &SaveRequest, signal: Option<SignalNumber>) -> Event {
+        let written = requests::write(&self.options.folder, request);
+        if let Err(error) = &written {
+            log_line(&format!("cannot write the file of requests: {error}"));
+        }
+        let signal = signal.and_then(|signal| Signal::from_named_raw(signal.into()));
+        Event::Requested {
+            written: written.is_ok(),
+            signalled: signal
+                .zip(self.child)
+                .is_some_and(|(signal, child)| handlers::signal(child, signal)),
         }
     }
 

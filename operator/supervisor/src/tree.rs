@@ -45,8 +45,8 @@ pub fn reap(child: Option<Pid>) -> Reaped {
 
 /// A process from `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Process {
-    pid: i32,
+pub(crate) struct Process {
+    pub pid: i32,
     parent: i32,
     name: String,
     state: char,
@@ -117,6 +117,18 @@ fn below(root: i32, all: Vec<Process>) -> Vec<Process> {
     found.into_values().collect()
 }
 
+/// Visits a descendant and what is below it, each process after its parent. Nothing is visited below
+/// a process for which `enters` returns false.
+pub fn walk(root: i32, mut enters: impl FnMut(&Process) -> bool) {
+    let all = descendants();
+    let mut open: Vec<&Process> = all.iter().filter(|p| p.pid == root).collect();
+    while let Some(process) = open.pop() {
+        if enters(process) {
+            open.extend(all.iter().filter(|p| p.parent == process.pid));
+        }
+    }
+}
+
 /// Sends SIGKILL to all current descendants. The next call finds processes forked during this call.
 /// The child is killed even if `/proc` is unreadable.
 pub fn kill_all(child: Option<Pid>) {
@@ -149,7 +161,7 @@ fn kill(process: &Process) {
 }
 
 /// True if the same process is alive and descends from this one.
-fn descends(process: &Process) -> bool {
+pub fn descends(process: &Process) -> bool {
     let own = getpid().as_raw_nonzero().get();
     let Some(mut at) = Process::read(process.pid).filter(|now| now.started == process.started)
     else {

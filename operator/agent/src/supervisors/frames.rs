@@ -1,11 +1,14 @@
 //! Converts protocol frames to and from the agent's messages. Pure.
 
 use chrono::{DateTime, Utc};
-use lockstep_api::workload::{CauseKind, ProgressPolicy};
-use lockstep_node::{ChildEnd, ChildProgress, SupervisorCommand, SupervisorState};
+use lockstep_api::restart_order::CheckpointDelivery;
+use lockstep_api::workload::{CauseKind, CheckpointSignal, ProgressPolicy};
+use lockstep_node::{
+    ChildAnswer, ChildEnd, ChildProgress, Saved, SupervisorCommand, SupervisorState,
+};
 use lockstep_supervisor_protocol::{
     ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits, Release,
-    Rendezvous, Text,
+    Rendezvous, SaveAnswer, SavePolicy, SaveRequest, Text,
 };
 
 use super::words;
@@ -30,6 +33,7 @@ pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<Super
             progress: (state.progress.as_ref())
                 .filter(|p| p.attempt.unsigned_abs() == *attempt)
                 .cloned(),
+            ..state.clone()
         },
         FromSupervisor::Exited { exit, time } => SupervisorState {
             held: None,
@@ -38,6 +42,26 @@ pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<Super
             ..state.clone()
         },
         FromSupervisor::Survivors { .. } => state.clone(),
+        FromSupervisor::Checkpoint {
+            attempt,
+            id,
+            answer,
+        } => SupervisorState {
+            answer: Some(ChildAnswer {
+                attempt: number(*attempt)?,
+                id: id.to_string(),
+                saved: match answer {
+                    SaveAnswer::Requested => Saved::NotYet,
+                    SaveAnswer::Saved(step) => Saved::Step(count(*step)),
+                    SaveAnswer::Unsupported => Saved::Unsupported,
+                },
+            }),
+            ..state.clone()
+        },
+        FromSupervisor::PassesStops { attempt } => SupervisorState {
+            passes_stops: number(*attempt)?,
+            ..state.clone()
+        },
         FromSupervisor::Progress(progress) => SupervisorState {
             progress: Some(child_progress(progress)?),
             ..state.clone()
@@ -122,6 +146,7 @@ pub fn frame(command: &SupervisorCommand) -> Option<FromAgent> {
             coordinator,
             peers,
             progress,
+            checkpoint,
         } => FromAgent::Release(Release {
             attempt: ordered(*attempt)?,
             coordinator: match coordinator {
@@ -140,7 +165,21 @@ pub fn frame(command: &SupervisorCommand) -> Option<FromAgent> {
                 Some(policy) => Some(limits(*policy)?),
                 None => None,
             },
+            checkpoint: match checkpoint {
+                Some(checkpoint) => Some(delivery(checkpoint)?),
+                None => None,
+            },
         }),
+        SupervisorCommand::Checkpoint { attempt, call } => FromAgent::Checkpoint(SaveRequest {
+            attempt: ordered(*attempt)?,
+            id: Text::new(&call.id)?,
+            reason: Text::cut(&call.reason),
+            deadline: call.deadline.timestamp().try_into().ok()?,
+            watch: call.watch,
+        }),
+        SupervisorCommand::Stop { attempt } => FromAgent::Stop {
+            attempt: ordered(*attempt)?,
+        },
     })
 }
 
@@ -151,6 +190,14 @@ fn limits(policy: ProgressPolicy) -> Option<ProgressLimits> {
     })
 }
 
+fn delivery(api: &CheckpointDelivery) -> Option<SavePolicy> {
+    Some(SavePolicy {
+        signal: api.signal.map(CheckpointSignal::number),
+        timeout_seconds: api.timeout_seconds.try_into().ok()?,
+        hold_stop_seconds: api.hold_stop_seconds.unwrap_or(0).try_into().ok()?,
+    })
+}
+
 /// Kind and attempt of a command, for logs.
 pub(super) fn named(command: &SupervisorCommand) -> (&'static str, i64) {
     match command {
@@ -158,6 +205,8 @@ pub(super) fn named(command: &SupervisorCommand) -> (&'static str, i64) {
         SupervisorCommand::Release { attempt, .. } => ("Release", *attempt),
         SupervisorCommand::Complete { attempt } => ("Complete", *attempt),
         SupervisorCommand::Exit { attempt } => ("Exit", *attempt),
+        SupervisorCommand::Checkpoint { attempt, .. } => ("Checkpoint", *attempt),
+        SupervisorCommand::Stop { attempt } => ("Stop", *attempt),
     }
 }
 
@@ -167,7 +216,7 @@ fn ordered(attempt: i64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use lockstep_api::restart_order::CoordinatorAddress;
+    use lockstep_api::restart_order::{CheckpointCall, CoordinatorAddress};
     use lockstep_supervisor_protocol::{Checkpoint, VERSIONS};
 
     use super::*;
@@ -217,7 +266,7 @@ mod tests {
                 held,
                 running,
                 exit,
-                progress: None,
+                ..SupervisorState::default()
             })
         };
         let failed = || exited(1, 3, ExitReason::Error);
@@ -369,6 +418,7 @@ mod tests {
                 timeout_seconds: 600,
                 startup_seconds: 1800,
             }),
+            checkpoint: None,
         }
     }
 
@@ -389,6 +439,46 @@ mod tests {
             startup_seconds: 1800,
         };
         assert_eq!(said.progress, Some(limits));
+    }
+
+    #[test]
+    fn a_request_and_its_answer_are_converted() {
+        let deadline = DateTime::from_timestamp(1_000_000, 0).unwrap();
+        let call = CheckpointCall {
+            id: "a".to_owned(),
+            reason: "Preemption".to_owned(),
+            deadline,
+            watch: true,
+        };
+        let said = frame(&SupervisorCommand::Checkpoint { attempt: 2, call });
+        let expected = SaveRequest {
+            attempt: 2,
+            id: Text::cut("a"),
+            reason: Text::cut("Preemption"),
+            deadline: 1_000_000,
+            watch: true,
+        };
+        assert_eq!(said, Some(FromAgent::Checkpoint(expected)));
+        let answers = |answer| {
+            let frame = FromSupervisor::Checkpoint {
+                attempt: 2,
+                id: Text::cut("a"),
+                answer,
+            };
+            let told = after(&[frame]).and_then(|state| state.answer);
+            told.map(|told| (told.attempt, told.id, told.saved))
+        };
+        let expected = |saved| Some((2, "a".to_owned(), saved));
+        for (answer, saved) in [
+            (SaveAnswer::Requested, Saved::NotYet),
+            (SaveAnswer::Saved(7), Saved::Step(7)),
+            (SaveAnswer::Saved(u64::MAX), Saved::Step(i64::MAX)),
+            (SaveAnswer::Unsupported, Saved::Unsupported),
+        ] {
+            assert_eq!(answers(answer), expected(saved));
+        }
+        let passes = after(&[FromSupervisor::PassesStops { attempt: 2 }]).unwrap();
+        assert_eq!(passes.passes_stops, 2);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use lockstep_node::SupervisorState;
 use lockstep_supervisor_protocol::{
-    FrameError, FrameReader, FromAgent, FromSupervisor, Message, VERSIONS,
+    FrameError, FrameReader, FromAgent, FromSupervisor, VERSIONS, has_requests,
 };
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -175,7 +175,10 @@ impl Linking {
         info!(pod = self.pod_uid, number, "linked to the supervisor");
         let (outbox, mut frames) = mpsc::channel(QUEUE);
         let mut shown = Shown::new(self, outbox, *number);
-        let mut state = SupervisorState::default();
+        let mut state = SupervisorState {
+            takes_requests: has_requests(connection.version),
+            ..SupervisorState::default()
+        };
         let mut survivors = None;
         let settled = Instant::now() + SETTLE;
         loop {
@@ -275,6 +278,7 @@ struct Connection {
     stream: UnixStream,
     reader: FrameReader,
     bucket: TokenBucket,
+    version: u16,
 }
 
 impl Connection {
@@ -283,6 +287,7 @@ impl Connection {
             stream: connect(pods, pod_uid).await?,
             reader: FrameReader::default(),
             bucket: TokenBucket::new(BURST, ONE_FRAME, Instant::now()),
+            version: VERSIONS.oldest,
         };
         let FromSupervisor::Hello { versions, .. } = connection.next().await? else {
             return Err(LinkEnd::Ungreeted);
@@ -291,6 +296,7 @@ impl Connection {
             oldest: versions.oldest,
             newest: versions.newest,
         })?;
+        connection.version = version;
         connection.send(&FromAgent::Welcome { version }).await?;
         Ok(connection)
     }
@@ -314,7 +320,8 @@ impl Connection {
     }
 
     async fn send(&mut self, message: &FromAgent) -> Result<(), LinkEnd> {
-        timeout(WRITE, self.stream.write_all(&message.encode()))
+        let frame = message.encode_for(self.version).unwrap_or_default();
+        timeout(WRITE, self.stream.write_all(&frame))
             .await
             .map_err(|_| LinkEnd::Unread)??;
         Ok(())
@@ -323,6 +330,8 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use lockstep_supervisor_protocol::Message;
+
     use super::*;
 
     fn connection() -> (Connection, UnixStream) {
@@ -331,6 +340,7 @@ mod tests {
             stream,
             reader: FrameReader::default(),
             bucket: TokenBucket::new(BURST, ONE_FRAME, Instant::now()),
+            version: VERSIONS.newest,
         };
         (connection, other)
     }

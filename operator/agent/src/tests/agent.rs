@@ -8,7 +8,10 @@ async fn an_agent_makes_its_object_and_says_what_it_is() {
     let status = rig.status();
     assert_eq!(
         (&status["runtime"], &status["capabilities"]),
-        (&json!("test 1"), &json!(["Report", "Stop", "Supervise"]))
+        (
+            &json!("test 1"),
+            &json!(["Report", "Stop", "Supervise", "Checkpoint"])
+        )
     );
     rig.pass(600_000).await;
     assert!(rig.log().is_empty(), "nothing changes, nothing is written");
@@ -264,7 +267,7 @@ async fn an_agent_without_records_stops_no_container_before_its_first_list() {
     rig.pass(100).await;
     assert_eq!(
         rig.status()["capabilities"],
-        json!(["Report", "Stop", "Supervise"])
+        json!(["Report", "Stop", "Supervise", "Checkpoint"])
     );
     {
         let mut world = rig.shared.world.lock();
@@ -273,12 +276,15 @@ async fn an_agent_without_records_stops_no_container_before_its_first_list() {
     }
     rig.start();
     rig.pass(5_000).await;
-    assert_eq!(rig.status()["capabilities"], json!(["Report", "Supervise"]));
+    assert_eq!(
+        rig.status()["capabilities"],
+        json!(["Report", "Supervise", "Checkpoint"])
+    );
     rig.shared.world.lock().runtime_down = false;
     rig.pass(5_000).await;
     assert_eq!(
         rig.status()["capabilities"],
-        json!(["Report", "Stop", "Supervise"])
+        json!(["Report", "Stop", "Supervise", "Checkpoint"])
     );
 }
 
@@ -292,7 +298,7 @@ async fn an_agent_whose_object_was_deleted_makes_it_again_although_nothing_happe
     assert_eq!(rig.log(), ["write"]);
     assert_eq!(
         rig.status()["capabilities"],
-        json!(["Report", "Stop", "Supervise"])
+        json!(["Report", "Stop", "Supervise", "Checkpoint"])
     );
     rig.pass(60 * 60_000).await;
     assert!(rig.log().is_empty(), "what is there is left alone");
@@ -336,6 +342,6 @@ async fn an_object_that_was_collected_is_there_again_within_little_more_than_a_m
     rig.pass(75_000).await;
     assert_eq!(
         rig.status()["capabilities"],
-        json!(["Report", "Stop", "Supervise"])
+        json!(["Report", "Stop", "Supervise", "Checkpoint"])
     );
 }

@@ -3,7 +3,7 @@ use lockstep_node::{ChildEnd, NodePlan, Stop, SupervisorCommand, SupervisorState
 
 use super::*;
 
-const ALL: [&str; 3] = ["Report", "Stop", "Supervise"];
+const ALL: [&str; 4] = ["Report", "Stop", "Supervise", "Checkpoint"];
 
 /// A plan with records, a stop, a message and a status.
 fn plan() -> NodePlan {

@@ -183,7 +183,7 @@ async fn one_that_closes_at_once_is_tried_again() {
 }
 
 #[tokio::test]
-async fn supervisors_of_both_protocol_versions_report_progress() {
+async fn supervisors_of_both_protocol_versions_report_progress_and_take_requests_from_the_second() {
     let mut node = Node::new(&["old", "new"]);
     for (uid, newest) in [("old", 1), ("new", 2)] {
         let progress = FromSupervisor::Progress(Progress {
@@ -196,7 +196,7 @@ async fn supervisors_of_both_protocol_versions_report_progress() {
         let frames = [
             hello(Versions { oldest: 1, newest }),
             FromSupervisor::Started { attempt: 1 }.encode(),
-            progress.encode_for(newest),
+            progress.encode_for(newest).unwrap(),
         ];
         serve(&node.volume(uid), says(frames.concat()));
     }
@@ -214,7 +214,10 @@ async fn supervisors_of_both_protocol_versions_report_progress() {
         name: "loss".to_owned(),
         value: "0.5".to_owned(),
     };
-    let old = seen(None, Vec::new());
+    let old = SupervisorState {
+        takes_requests: false,
+        ..seen(None, Vec::new())
+    };
     node.sees(&[Some(old), Some(seen(Some(9), vec![loss]))])
         .await;
 }

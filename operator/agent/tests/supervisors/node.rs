@@ -7,7 +7,8 @@ use std::time::Duration;
 use chrono::DateTime;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
-use lockstep_api::restart_order::CoordinatorAddress;
+use lockstep_api::restart_order::{CheckpointDelivery, CoordinatorAddress};
+use lockstep_api::workload::CheckpointSignal;
 use lockstep_node::{
     ChildEnd, NodePod, ObservedContainer, SupervisorCommand, SupervisorMessage, SupervisorState,
 };
@@ -105,7 +106,7 @@ impl Node {
             .await;
     }
 
-    async fn sees_that(
+    pub async fn sees_that(
         &mut self,
         holds: impl Fn(&[Option<SupervisorState>]) -> bool,
         what: impl Fn() -> String,
@@ -196,17 +197,25 @@ fn pod(uid: &str) -> NodePod {
     }
 }
 
+/// Without a message from the supervisor yet.
+fn linked() -> SupervisorState {
+    SupervisorState {
+        takes_requests: true,
+        ..SupervisorState::default()
+    }
+}
+
 pub fn held(attempt: i64) -> SupervisorState {
     SupervisorState {
         held: Some(attempt),
-        ..SupervisorState::default()
+        ..linked()
     }
 }
 
 pub fn running(attempt: i64) -> SupervisorState {
     SupervisorState {
         running: Some(attempt),
-        ..SupervisorState::default()
+        ..linked()
     }
 }
 
@@ -229,7 +238,7 @@ pub fn ended(attempt: i64, code: i32, reason: &str) -> SupervisorState {
             code,
             reason: reason.to_owned(),
         }),
-        ..SupervisorState::default()
+        ..linked()
     }
 }
 
@@ -242,5 +251,10 @@ pub fn release(attempt: i64) -> SupervisorCommand {
         }),
         peers: vec!["workers/0/0-1".to_owned()],
         progress: None,
+        checkpoint: Some(CheckpointDelivery {
+            signal: Some(CheckpointSignal::Usr1),
+            timeout_seconds: 60,
+            hold_stop_seconds: None,
+        }),
     }
 }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
+use chrono::DateTime;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
-use lockstep_node::{SupervisorCommand, SupervisorState};
+use lockstep_api::restart_order::CheckpointCall;
+use lockstep_node::{Saved, SupervisorCommand, SupervisorState};
 
 use crate::node::{Node, ended, held, release, running};
 use crate::process::Supervisor;
@@ -36,6 +38,36 @@ async fn a_child_that_is_killed_starts_again_in_the_same_supervisor() {
     assert_ne!(supervisor.line("pid-2").await, first);
     assert!(!supervisor.has_exited());
     assert_eq!((node.counts("links"), node.counts("relinks_total")), (1, 0));
+}
+
+#[tokio::test]
+async fn a_request_for_a_checkpoint_comes_back_with_the_saved_step() {
+    let training = r#"trap 'echo "7 7" > $LOCKSTEP_PROGRESS' USR1; echo > next; mv next ready
+        while :; do sleep 0.01; done"#;
+    let mut node = Node::new(&["p1"]);
+    let supervisor = Supervisor::start(&node.volume("p1"), training);
+    node.sees(&[Some(held(0))]).await;
+    node.starts(0, 1).await;
+    supervisor.line("ready").await;
+    let call = CheckpointCall {
+        id: "a".to_owned(),
+        deadline: DateTime::from_timestamp(4_000_000_000, 0).unwrap(),
+        ..CheckpointCall::default()
+    };
+    node.send(0, SupervisorCommand::Checkpoint { attempt: 1, call });
+    let saved = |states: &[Option<SupervisorState>]| {
+        let answer = states[0].as_ref().and_then(|state| state.answer.clone());
+        answer.is_some_and(|answer| answer.id == "a" && answer.saved == Saved::Step(7))
+    };
+    node.sees_that(saved, || "an answer".to_owned()).await;
+    node.send(0, SupervisorCommand::Stop { attempt: 1 });
+    let passes = |states: &[Option<SupervisorState>]| {
+        states[0]
+            .as_ref()
+            .is_some_and(|state| state.passes_stops == 1)
+    };
+    node.sees_that(passes, || "an answer to Stop".to_owned())
+        .await;
 }
 
 #[tokio::test]

@@ -17,8 +17,8 @@ use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, RunningIndexes};
 use lockstep_api::workload::{
-    AppliedSpec, Backoff, Cause, FailureAction, HistoryEntry, IncidentStage, TrainingProgress,
-    TrainingWorkloadSpec,
+    AppliedSpec, Backoff, Cause, CheckpointRequest, FailureAction, HistoryEntry, IncidentStage,
+    TrainingProgress, TrainingWorkloadSpec,
 };
 
 pub(crate) use spent::{Loss, Spent};
@@ -82,6 +82,8 @@ pub(crate) struct DomainLedger {
     pub healthy_since: Option<DateTime<Utc>>,
     /// Accounted restarts of training containers.
     pub restarts_seen: i64,
+    /// The open request for a checkpoint, otherwise the last one.
+    pub request: Option<CheckpointRequest>,
     /// How often all pods were replaced together.
     pub recreations: i64,
     /// End of the accelerator time whose loss is counted. In an incident of a gang that has run,

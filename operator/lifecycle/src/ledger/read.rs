@@ -137,6 +137,7 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         uncounted_tries,
         healthy_since,
         restarts_seen,
+        checkpoint_request,
         recreations,
         lost_until,
     } = status;
@@ -155,6 +156,7 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         uncounted_tries: *uncounted_tries,
         healthy_since: *healthy_since,
         restarts_seen: *restarts_seen,
+        request: checkpoint_request.clone(),
         recreations: *recreations,
         lost_until: *lost_until,
     };

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::gangs;
 use lockstep_api::workload::{
-    AppliedSpec, Backoff, Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry,
-    IncidentStage, Phase, Phases, ProgressMetric, TrainingProgress, TrainingWorkloadStatus,
+    AppliedSpec, Backoff, Cause, CauseKind, CheckpointOccasion, CheckpointOutcome,
+    CheckpointRequest, FailureAction, GroupStatus, HistoryEntry, IncidentStage, Phase, Phases,
+    ProgressMetric, TrainingProgress, TrainingWorkloadStatus,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -80,6 +81,7 @@ fn progress() -> impl Strategy<Value = TrainingProgress> {
     let checkpoint = prop::option::of((0..99_i64, time()));
     (0..99_i64, time(), checkpoint).prop_map(|(step, step_time, checkpoint)| TrainingProgress {
         total: Some(100),
+        checkpoint_intervals: vec![60],
         steps_per_hour: Some(60),
         seconds_left: Some((100 - step) * 60),
         summary: "1%".to_owned(),
@@ -206,9 +208,21 @@ prop_compose! {
         healthy_since in maybe_time(),
         restarts_seen in 0..9_i64,
         recreations in 0..9_i64,
-        lost_until in maybe_time(),
+        (lost_until, requested_at) in (maybe_time(), maybe_time()),
     ) -> DomainLedger {
-        DomainLedger { attempt, incident, replacement, tries, uncounted_tries, healthy_since, restarts_seen, recreations, lost_until }
+        let request = requested_at.map(|requested_at| CheckpointRequest {
+            id: format!("r{attempt}"),
+            reason: CheckpointOccasion::Suspend,
+            attempt,
+            requested_at,
+            deadline: requested_at,
+            watch: tries > 4,
+            outcome: (tries > 2).then_some(CheckpointOutcome::Saved),
+            millis: (tries > 2).then_some(attempt),
+            saved_step: (tries > 2).then_some(restarts_seen),
+            steps_lost: None,
+        });
+        DomainLedger { attempt, incident, replacement, tries, uncounted_tries, healthy_since, restarts_seen, request, recreations, lost_until }
     }
 }
 

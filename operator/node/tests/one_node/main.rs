@@ -395,6 +395,9 @@ impl Node {
                 truth.supervisor.held = None;
                 truth.supervisor.running = Some(*attempt);
             }
+            SupervisorCommand::Checkpoint { .. } | SupervisorCommand::Stop { .. } => {
+                prop_assert!(false, "the orders request nothing");
+            }
             SupervisorCommand::Complete { attempt } | SupervisorCommand::Exit { attempt } => {
                 if let Some((_, code)) = exit.filter(|(ended, _)| ended == attempt) {
                     truth.end(code, at);

@@ -371,6 +371,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         }),
         last_preemption: record.last_preemption.clone(),
         withdrawn_preemptions: None,
+        checkpoint_request: None,
         excluded_nodes: record.excluded_nodes.clone(),
         reservation: record.reservation.clone(),
     }

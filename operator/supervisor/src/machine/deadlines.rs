@@ -10,6 +10,8 @@ pub(super) enum Due {
     GiveUp(String),
     /// The child hangs, with this description.
     Hang(String),
+    /// The held-back stop signal is passed on.
+    PassOn,
 }
 
 impl Machine {
@@ -21,6 +23,7 @@ impl Machine {
                 Due::Survivors => self.survivors(),
                 Due::Kill => self.kill_tree(now),
                 Due::Hang(message) => self.hung(message, now),
+                Due::PassOn => self.pass_on(),
                 Due::GiveUp(why) => {
                     self.print(&why);
                     let code = self
@@ -57,6 +60,11 @@ impl Machine {
         };
         let waited_for = match self.phase {
             Phase::Ended | Phase::Held { .. } | Phase::Stopping { .. } => self.gives_up(),
+            // After a stop signal, the grace period applies instead of the limits of progress.
+            Phase::Running if self.stop.is_some() => {
+                let at = self.requests.pass_on_at();
+                at.map(|at| (at, Due::PassOn))
+            }
             Phase::Running => self.hangs(),
             Phase::Leaving { .. } | Phase::Left => None,
         };
@@ -66,9 +74,9 @@ impl Machine {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// Time of the hang. After a stop signal the grace period applies instead.
+    /// Time of the hang.
     fn hangs(&self) -> Option<(Moment, Due)> {
-        let hang = self.watch.hang().filter(|_| self.stop.is_none())?;
+        let hang = self.watch.hang(&self.requests)?;
         Some((hang.at, Due::Hang(hang.message)))
     }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lockstep_supervisor_protocol::{
-    Checkpoint, ChildExit, FromAgent, FromSupervisor, MAX_PROGRESS, Progress, Release, Text,
+    Checkpoint, ChildExit, FromAgent, FromSupervisor, MAX_PROGRESS, Progress, Release, SaveRequest,
+    Text,
 };
 
 /// Time since boot.
@@ -56,6 +57,19 @@ pub enum Event {
     AgentCame,
     AgentWent,
     Order(FromAgent),
+    /// A request for a checkpoint. The child's progress was read just before.
+    Request {
+        request: SaveRequest,
+        /// Deadline of the request.
+        deadline: Moment,
+    },
+    /// [`Effect::Request`] was performed.
+    Requested {
+        /// True if the file was written.
+        written: bool,
+        /// True if a process has received the signal.
+        signalled: bool,
+    },
     /// A signal other than SIGCHLD has arrived.
     Signal(SignalNumber),
     Started,
@@ -90,6 +104,12 @@ pub enum Effect {
     Start(Release),
     /// Send a signal to the child.
     Forward(SignalNumber),
+    /// Write the file of requests, then send the signal to the processes with a handler; answered by
+    /// [`Event::Requested`].
+    Request {
+        request: SaveRequest,
+        signal: Option<SignalNumber>,
+    },
     /// Kill all descendants repeatedly; answered by [`Event::TreeEnded`].
     KillTree,
     /// Unlink files that the child left in shared memory.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockstep_supervisor_protocol::{MAX_PROGRESS, ProgressLimits, Text};
 
 use super::event::{Moment, ObservedProgress};
+use super::requests::Requests;
 
 /// Shortest time between two progress messages about steps, because each wakes the agent. A new
 /// checkpoint is sent at once.
@@ -86,8 +87,14 @@ impl Watch {
         })
     }
 
+    /// The last step and checkpoint.
+    pub fn reported(&self) -> (Option<u64>, Option<u64>) {
+        let step = self.last.map(|last| last.number);
+        (step, self.checkpoint.map(|(saved, _)| saved))
+    }
+
     /// The hang that follows if the child reports no further progress.
-    pub fn hang(&self) -> Option<Hang> {
+    pub fn hang(&self, requests: &Requests) -> Option<Hang> {
         let limits = self.limits.filter(|_| self.reports_progress)?;
         let timeout = Duration::from_secs(limits.timeout_seconds.into());
         let started = self.started_at + Duration::from_secs(limits.startup_seconds.into());
@@ -100,6 +107,7 @@ impl Watch {
                 format!("step {}", step.number),
             ),
         };
+        let at = at.max(requests.patience(timeout));
         let from = self.last.map_or(self.started_at, |step| step.at);
         let seconds = at.saturating_sub(from).as_secs();
         Some(Hang {

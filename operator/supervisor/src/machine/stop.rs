@@ -26,7 +26,7 @@ impl Machine {
     /// Sends the stop signal to the child. SIGKILL to all processes follows after the grace.
     fn stop_tree(&mut self, now: Moment) {
         let grace = self.waits.stop_grace;
-        if grace.is_zero() {
+        if grace.is_zero() || self.requests.was_requested() {
             self.kill_tree(now);
         } else if self.tree == Tree::Alive {
             self.tree = Tree::Stopping {
@@ -41,10 +41,16 @@ impl Machine {
         let stops = STOPPING.contains(&signal) || signal == self.waits.stop_signal;
         match self.phase {
             Phase::Running => {
+                let held = stops && self.holds_back(signal, now);
                 if stops {
                     self.stop = Some(signal);
                 }
-                self.actions.push(Effect::Forward(signal));
+                if stops && !held {
+                    self.requests.drop_stop();
+                }
+                if !held {
+                    self.actions.push(Effect::Forward(signal));
+                }
             }
             Phase::Ended if stops => {
                 let code = self

@@ -3,12 +3,14 @@
 mod hangs;
 mod property;
 mod reported;
+mod requests;
 mod stop;
 
 use std::time::Duration;
 
 use lockstep_supervisor_protocol::{
-    ChildExit, ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, Text,
+    ChildExit, ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, SavePolicy,
+    SaveRequest, Text,
 };
 
 use super::{Effect, Ending, Event, Machine, Moment, OwnExit, Visible, Waits};
@@ -30,7 +32,38 @@ fn release_with(attempt: u64, progress: Option<ProgressLimits>) -> FromAgent {
         rank: None,
         peers: Text::default(),
         progress,
+        checkpoint: None,
     })
+}
+
+/// Longest time of a held-back stop signal, in seconds.
+const HELD: u32 = 60;
+
+/// Released with requests for checkpoints by SIGUSR1.
+fn release_held(attempt: u64) -> FromAgent {
+    let FromAgent::Release(release) = release(attempt) else {
+        return release(attempt);
+    };
+    FromAgent::Release(Release {
+        checkpoint: Some(SavePolicy {
+            signal: Some(USR1),
+            timeout_seconds: 120,
+            hold_stop_seconds: HELD,
+        }),
+        ..release
+    })
+}
+
+/// A request for a checkpoint with its deadline.
+fn call((attempt, id): (u64, &str), deadline: Moment, watch: bool) -> (SaveRequest, Moment) {
+    let call = SaveRequest {
+        attempt,
+        id: Text::cut(id),
+        reason: Text::cut("Preemption"),
+        deadline: 0,
+        watch,
+    };
+    (call, deadline)
 }
 
 struct Scene {

@@ -1,6 +1,7 @@
 //! The supervisor as a real process.
 
 mod agents;
+mod checkpoints;
 mod children;
 mod log;
 mod support;

@@ -378,5 +378,6 @@ pub fn release_with(attempt: u64, progress: Option<ProgressLimits>) -> FromAgent
         rank: None,
         peers: Text::cut("workers-0:0-3"),
         progress,
+        checkpoint: None,
     })
 }

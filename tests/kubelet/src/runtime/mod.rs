@@ -33,7 +33,7 @@ pub use reaper::Reaper;
 pub use script::{FAILED_MOUNT, OnTerm, Script};
 pub use simulated::Simulated;
 pub use subprocess::Subprocess;
-pub use supervised::ReportedProgress;
+pub use supervised::{Patience, ReportedProgress};
 pub use table::{Changed, Ended, Seen, Snapshot, Table};
 
 /// The kubelet's side of the runtime of one node.

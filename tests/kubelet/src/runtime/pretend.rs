@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::Fault;
 use super::script::{FAILED_MOUNT, OnTerm, START_ERROR, Script};
-use super::supervised::{Later, ReportedProgress, Supervised, is_supervised};
+use super::supervised::{Later, Patience, ReportedProgress, Supervised, is_supervised};
 use super::table::{Ended, Table};
 use crate::latency::LatencyProfile;
 use crate::model::{Action, ContainerView, Kind, PodDesc, SandboxView, State};
@@ -210,6 +210,13 @@ impl Pretend {
             found
         })
         .collect()
+    }
+
+    /// Why the training process of a pod has not hung without steps.
+    pub fn patience(&self, pod_uid: &str) -> Option<Patience> {
+        let supervised = self.supervised.lock();
+        let (id, _) = self.running_supervised(&supervised, pod_uid)?;
+        supervised.get(&id)?.patience()
     }
 
     /// True if a supervisor holds the process of a container back.

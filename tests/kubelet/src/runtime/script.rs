@@ -34,6 +34,22 @@ pub struct Script {
     pub on_term: OnTerm,
     /// Duration of that reaction. `HOLLOW_TERM_MILLIS`; as on a real node by default.
     pub term: Option<Duration>,
+    /// Reaction to a request for a checkpoint. `HOLLOW_ON_CHECKPOINT`: `save`, an exit code, or
+    /// `ignore`. Without it the program has no handler.
+    pub on_checkpoint: Option<OnCheckpoint>,
+    /// Duration of that reaction. `HOLLOW_CHECKPOINT_MILLIS`; zero by default.
+    pub checkpoint: Duration,
+}
+
+/// Reaction of a program to a request for a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCheckpoint {
+    /// Saves its current step and continues.
+    Save,
+    /// Saves and exits with this code.
+    Exit(i32),
+    /// Continues without a checkpoint.
+    Ignore,
 }
 
 /// Reaction of a program to SIGTERM.
@@ -70,6 +86,12 @@ impl Script {
             step: millis("HOLLOW_STEP_MILLIS"),
             hangs_after: value("HOLLOW_HANGS_AFTER").and_then(|v| v.parse().ok()),
             term: millis("HOLLOW_TERM_MILLIS"),
+            on_checkpoint: value("HOLLOW_ON_CHECKPOINT").and_then(|v| match v {
+                "save" => Some(OnCheckpoint::Save),
+                "ignore" => Some(OnCheckpoint::Ignore),
+                code => code.parse().ok().map(OnCheckpoint::Exit),
+            }),
+            checkpoint: millis("HOLLOW_CHECKPOINT_MILLIS").unwrap_or_default(),
             on_term: match value("HOLLOW_ON_TERM") {
                 Some("ignore") => OnTerm::Ignore,
                 other => OnTerm::Exit(other.and_then(|v| v.parse().ok()).unwrap_or(143)),

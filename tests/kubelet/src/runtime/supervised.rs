@@ -9,9 +9,9 @@ use lockstep_agent::supervisors::frames::{frame, on_frame};
 use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM};
 use lockstep_node::{SupervisorCommand, SupervisorState};
 use lockstep_supervisor::machine::{Effect, Ending, Event, Machine, Moment, Waits};
-use lockstep_supervisor_protocol::{FromSupervisor, Text};
+use lockstep_supervisor_protocol::{FromAgent, FromSupervisor, SaveAnswer, Text};
 
-use super::script::{OnTerm, Script};
+use super::script::{OnCheckpoint, OnTerm, Script};
 use super::table::Ended;
 
 /// SIGKILL. A shell's exit code is the signal plus 128.
@@ -34,6 +34,11 @@ pub enum Later {
         attempt: u64,
         /// The step.
         step: u64,
+    },
+    /// The child of an attempt saves its current step, as requested, if it still runs.
+    Saves {
+        /// The attempt.
+        attempt: u64,
     },
     /// All processes that were killed have ended.
     TreeEnded,
@@ -65,6 +70,15 @@ impl ReportedProgress<'static> {
     }
 }
 
+/// Why a child without steps has not hung: a request for a checkpoint. By the node's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It was requested, with this deadline.
+    Until(DateTime<Utc>),
+    /// It was saved at this time.
+    SavedAt(DateTime<Utc>),
+}
+
 /// A supervisor with its child.
 #[derive(Debug)]
 pub(super) struct Supervised {
@@ -73,6 +87,12 @@ pub(super) struct Supervised {
     kill: Duration,
     /// Attempt of the running child.
     child: Option<u64>,
+    /// Last step of the child, and the last one that it saved on request.
+    step: u64,
+    saved: Option<u64>,
+    /// Deadline of the last request.
+    deadline: Moment,
+    patience: Option<Patience>,
     /// State that the agent has received. `None` without an agent.
     told: Option<SupervisorState>,
 }
@@ -92,6 +112,10 @@ impl Supervised {
             script,
             kill,
             child: None,
+            step: 0,
+            saved: None,
+            deadline: Moment::ZERO,
+            patience: None,
             told: None,
         }
     }
@@ -106,12 +130,20 @@ impl Supervised {
         self.child
     }
 
+    /// Patience with the running child.
+    pub fn patience(&self) -> Option<Patience> {
+        self.patience
+    }
+
     /// Links an agent, or unlinks it.
     pub fn link(&mut self, linked: bool, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
         if linked == self.told.is_some() {
             return Vec::new();
         }
-        self.told = linked.then(SupervisorState::default);
+        self.told = linked.then(|| SupervisorState {
+            takes_requests: true,
+            ..SupervisorState::default()
+        });
         let event = if linked {
             Event::AgentCame
         } else {
@@ -127,6 +159,11 @@ impl Supervised {
         now: DateTime<Utc>,
     ) -> Vec<(Duration, Later)> {
         match frame(command).filter(|_| self.told.is_some()) {
+            Some(FromAgent::Checkpoint(request)) => {
+                let deadline = Duration::from_secs(request.deadline);
+                self.deadline = deadline;
+                self.on(Event::Request { request, deadline }, now)
+            }
             Some(order) => self.on(Event::Order(order), now),
             None => Vec::new(),
         }
@@ -151,7 +188,7 @@ impl Supervised {
         self.on(Event::ChildEnded { ending, oom_kills }, now)
     }
 
-    /// Reports progress of the child.
+    /// Reports progress of the child. A checkpoint on request stays the last one until a later one.
     pub fn tells(
         &mut self,
         report: ReportedProgress<'_>,
@@ -160,9 +197,10 @@ impl Supervised {
         if self.child.is_none() {
             return Vec::new();
         }
+        self.step = report.step;
         let report = Event::Progress {
             step: report.step,
-            checkpoint: report.checkpoint,
+            checkpoint: report.checkpoint.max(self.saved),
             words: Text::cut(report.words),
         };
         self.on(report, now)
@@ -185,6 +223,10 @@ impl Supervised {
                 out.extend(self.next_step(*attempt, *step + 1));
                 out
             }
+            Later::Saves { attempt } if self.child == Some(*attempt) => {
+                self.saved = Some(self.step);
+                self.tells(ReportedProgress::of(self.step, None), now)
+            }
             Later::TreeEnded => {
                 let killed = Event::ChildEnded {
                     ending: Ending::Signal(SIGKILL),
@@ -198,7 +240,10 @@ impl Supervised {
                 out
             }
             Later::Time => self.on(Event::Time, now),
-            Later::ChildEnds { .. } | Later::Steps { .. } | Later::Exits(_) => Vec::new(),
+            Later::ChildEnds { .. }
+            | Later::Steps { .. }
+            | Later::Saves { .. }
+            | Later::Exits(_) => Vec::new(),
         }
     }
 
@@ -211,6 +256,7 @@ impl Supervised {
                     Effect::Start(release) => {
                         let attempt = release.attempt;
                         self.child = Some(attempt);
+                        (self.step, self.saved, self.patience) = (0, None, None);
                         events.push(Event::Started);
                         if let Some(run) = self.script.run {
                             let ended = self.script.end.clone();
@@ -219,8 +265,17 @@ impl Supervised {
                         out.extend(self.next_step(attempt, 1));
                     }
                     Effect::Forward(_) => out.extend(self.forwarded()),
+                    Effect::Request { request, .. } => {
+                        let signalled = self.script.on_checkpoint.is_some();
+                        let written = true;
+                        events.push(Event::Requested { written, signalled });
+                        out.extend(self.requested(request.attempt));
+                    }
                     Effect::KillTree => out.push((self.kill, Later::TreeEnded)),
-                    Effect::Send(said) => self.say(&said),
+                    Effect::Send(said) => {
+                        self.note(&said, now);
+                        self.say(&said);
+                    }
                     Effect::SendExit(own) => self.say(&own.into_frame(|at| at)),
                     Effect::SendProgress(seen) => self.say(&seen.into_frame(|at| at)),
                     Effect::Exit(code) => {
@@ -238,9 +293,38 @@ impl Supervised {
         out
     }
 
+    /// A repeated answer changes nothing.
+    fn note(&mut self, said: &FromSupervisor, now: DateTime<Utc>) {
+        let FromSupervisor::Checkpoint { answer, .. } = said else {
+            return;
+        };
+        self.patience = match (answer, self.patience) {
+            (SaveAnswer::Requested, _) => {
+                let deadline = i64::try_from(self.deadline.as_secs()).unwrap_or_default();
+                DateTime::from_timestamp(deadline, 0).map(Patience::Until)
+            }
+            (SaveAnswer::Saved(_), before @ Some(Patience::SavedAt(_))) => before,
+            (SaveAnswer::Saved(_), _) => Some(Patience::SavedAt(now)),
+            (SaveAnswer::Unsupported, _) => None,
+        };
+    }
+
     fn say(&mut self, said: &FromSupervisor) {
         let told = self.told.take();
         self.told = told.map(|told| on_frame(&told, said).unwrap_or(told));
+    }
+
+    /// Reaction of the child to a request for a checkpoint.
+    fn requested(&self, attempt: u64) -> Option<(Duration, Later)> {
+        let later = match self.script.on_checkpoint? {
+            OnCheckpoint::Save => Later::Saves { attempt },
+            OnCheckpoint::Exit(code) => {
+                let ended = Ended::with_code(code);
+                Later::ChildEnds { attempt, ended }
+            }
+            OnCheckpoint::Ignore => return None,
+        };
+        Some((self.script.checkpoint, later))
     }
 
     /// Reaction of the child to SIGTERM.

@@ -3,6 +3,8 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use chrono::DateTime;
+use lockstep_api::restart_order::CheckpointCall;
+use lockstep_node::Saved;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::advance;
@@ -187,4 +189,46 @@ async fn the_agent_sees_the_exit_of_a_container_that_was_removed_before_it_looke
     };
     assert!(matches!(codes()[..], [State::Exited { exit_code: 42, .. }]));
     assert!(codes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervised_program_answers_a_request_for_a_checkpoint_as_its_environment_says() {
+    for (reaction, expected) in [
+        (Some("save"), (Some(Saved::Step(1)), None)),
+        (Some("143"), (Some(Saved::NotYet), Some(143))),
+        (Some("ignore"), (Some(Saved::NotYet), None)),
+        (None, (Some(Saved::Unsupported), None)),
+    ] {
+        let env = json!([{"name": "HOLLOW_ON_CHECKPOINT", "value": reaction},
+            {"name": "HOLLOW_CHECKPOINT_MILLIS", "value": "5000"},
+            {"name": "HOLLOW_STEP_MILLIS", "value": "1000"}, {"name": "HOLLOW_HANGS_AFTER", "value": "1"}]);
+        let rig = rig(&json!({"name": "c", "image": "i", "env": env,
+            "command": ["/lockstep/lockstep-run", "exec", "--", "train"]}));
+        rig.running().await;
+        rig.runtime.link(true);
+        let says = |command| rig.runtime.command("u", &command);
+        let state = || rig.runtime.supervisor("u").unwrap();
+        says(SupervisorCommand::Hold { attempt: 1 });
+        says(SupervisorCommand::Release {
+            attempt: 1,
+            coordinator: None,
+            peers: Vec::new(),
+            progress: None,
+            checkpoint: None,
+        });
+        pass(Duration::from_secs(1)).await;
+        let call = CheckpointCall {
+            id: "a".into(),
+            deadline: DateTime::from_timestamp(100, 0).unwrap(),
+            ..CheckpointCall::default()
+        };
+        says(SupervisorCommand::Checkpoint { attempt: 1, call });
+        pass(Duration::from_millis(4999)).await;
+        assert_eq!(state().exit, None);
+        assert!(!matches!(state().answer.unwrap().saved, Saved::Step(_)));
+        pass(Duration::from_millis(1)).await;
+        let answer = state().answer.map(|answer| answer.saved);
+        let exit = state().exit.map(|exit| exit.code);
+        assert_eq!((answer, exit), expected, "{reaction:?}");
+    }
 }

@@ -76,7 +76,7 @@ impl SimNode {
                 busy = true;
             }
         }
-        self.training.observe(&self.runtime, now);
+        self.training.observe(&self.runtime, now, self.clock_ahead);
         if let Some(status) = plan.status {
             busy |= self.publish_agent(status, store);
         }

@@ -255,9 +255,9 @@ impl SimNode {
                 }
                 None => self.train(at),
             }
-            self.training.observe(&self.runtime, at);
+            self.training.observe(&self.runtime, at, self.clock_ahead);
         }
-        self.training.observe(&self.runtime, now);
+        self.training.observe(&self.runtime, now, self.clock_ahead);
         busy
     }
 
@@ -351,6 +351,7 @@ fn introduction() -> NodeAgentStatus {
             capabilities::REPORT,
             capabilities::STOP,
             capabilities::SUPERVISE,
+            capabilities::CHECKPOINT,
         ]
         .map(str::to_owned)
         .into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_kubelet::model::PodDesc;
-use lockstep_kubelet::runtime::Pretend;
+use lockstep_kubelet::runtime::{Patience, Pretend};
 
 /// Annotation of pods whose processes report progress, with a [`First`] as value.
 pub const TELLS: &str = "sim/tells";
@@ -69,6 +69,8 @@ pub struct Life {
     /// Last time at which it was known to be alive, or its end.
     pub lived_until: DateTime<Utc>,
     pub ended: bool,
+    /// Request for a checkpoint because of which it has not hung.
+    pub patience: Option<Patience>,
     container_id: String,
     pace: Pace,
     next: DateTime<Utc>,
@@ -136,12 +138,19 @@ impl Training {
         }
     }
 
-    /// Records processes that are alive at this time.
-    pub fn observe(&mut self, runtime: &Pretend, at: DateTime<Utc>) {
+    /// Records processes that are alive at this time. `ahead`: how far the node's clock is ahead.
+    pub fn observe(&mut self, runtime: &Pretend, at: DateTime<Utc>, ahead: TimeDelta) {
         for life in self.lives.iter_mut().filter(|l| !l.ended) {
             life.lived_until = at;
         }
         self.bury(runtime);
+        for life in self.lives.iter_mut().filter(|l| !l.ended) {
+            life.patience = match runtime.patience(&life.pod.uid) {
+                Some(Patience::Until(at)) => Some(Patience::Until(at - ahead)),
+                Some(Patience::SavedAt(at)) => Some(Patience::SavedAt(at - ahead)),
+                None => None,
+            };
+        }
         for (pod, attempt, container_id) in alive(runtime) {
             let known = |l: &Life| !l.ended && l.container_id == container_id;
             if !self.lives.iter().any(known) {
@@ -164,6 +173,7 @@ impl Training {
             stopping: false,
             lived_until: at,
             ended: false,
+            patience: None,
             container_id,
             pace: if stillborn {
                 Pace::Stalled

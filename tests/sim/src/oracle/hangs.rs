@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::names::labels;
 use lockstep_api::workload::{Cause, CauseKind, Phase};
 use lockstep_api::{NodeAgentStatus, TrainingWorkload};
+use lockstep_kubelet::runtime::Patience;
 use serde::Deserialize;
 
 use crate::SimCluster;
@@ -104,15 +105,21 @@ fn has_hung(life: &Life, workloads: &BTreeMap<String, TrainingWorkload>) -> bool
     limit.is_some_and(|at| life.lived_until >= at)
 }
 
-/// Time at which a process hangs without further progress. `None`: never.
+/// Time at which a process hangs without further progress. `None`: never. A requested checkpoint has
+/// time until its deadline, and is progress.
 fn limit(life: &Life, workloads: &BTreeMap<String, TrainingWorkload>) -> Option<DateTime<Utc>> {
     let uid = life.pod.labels.get(labels::WORKLOAD_UID)?;
     let policy = workloads.get(uid)?.spec.failure_policy.progress?;
     let begun = life.started_at + TimeDelta::seconds(policy.startup_seconds);
     let silent = |at| at + TimeDelta::seconds(policy.timeout_seconds);
+    let patient = match life.patience {
+        Some(Patience::Until(at)) => begun.max(at),
+        Some(Patience::SavedAt(at)) => begun.max(silent(at)),
+        None => begun,
+    };
     match life.stepped_at {
-        Some(at) => Some(begun.max(silent(at))),
-        None => life.told_before.then_some(begun),
+        Some(at) => Some(patient.max(silent(at))),
+        None => life.told_before.then_some(patient),
     }
 }
 

@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
-    Backoff, Cause, CauseKind, FailureAction, IncidentStage, Phase, TrainingWorkloadSpec,
-    TrainingWorkloadStatus,
+    Backoff, Cause, CauseKind, CheckpointOccasion, CheckpointOutcome, CheckpointRequest,
+    FailureAction, IncidentStage, Phase, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 use serde_json::{Map, Value, json};
 
@@ -107,6 +107,18 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
                 uncounted_tries: 5,
                 healthy_since: Some(at()),
                 restarts_seen: 1000,
+                request: Some(CheckpointRequest {
+                    id: "i".repeat(64),
+                    reason: CheckpointOccasion::Preemption,
+                    attempt: 100,
+                    requested_at: at(),
+                    deadline: at(),
+                    watch: true,
+                    outcome: Some(CheckpointOutcome::Unsupported),
+                    millis: Some(1_000_000),
+                    saved_step: Some(1_000_000),
+                    steps_lost: Some(1_000_000),
+                }),
                 recreations: 1000,
                 lost_until: Some(DateTime::UNIX_EPOCH),
             };

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use lockstep_supervisor_protocol::{ExitReason, FromAgent, FromSupervisor, ProgressLimits, Text};
+use lockstep_supervisor_protocol::{
+    ExitReason, FromAgent, FromSupervisor, ProgressLimits, SaveAnswer, Text,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{START, USR1, release, release_with};
+use super::{HELD, START, TERM, USR1, call, release, release_held, release_with};
 use crate::machine::{Effect, Ending, Event, Machine, Moment, OwnExit, Waits};
 
 /// External events. An event that is impossible in the current state is skipped.
@@ -27,6 +29,13 @@ enum Step {
         step: u64,
         checkpoint: Option<u64>,
     },
+    /// A request for a checkpoint. `handled`: a process has a handler.
+    Calls {
+        id: u8,
+        seconds: u64,
+        watch: bool,
+        handled: bool,
+    },
     BreakProgram,
 }
 
@@ -38,7 +47,9 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (attempts.clone(), 1u32..200, 1u32..200).prop_map(|(attempt, timeout_seconds, startup_seconds)| {
             release_with(attempt, Some(ProgressLimits { timeout_seconds, startup_seconds }))
         }),
+        2 => attempts.clone().prop_map(release_held),
         1 => attempts.clone().prop_map(|attempt| FromAgent::Complete { attempt }),
+        1 => attempts.clone().prop_map(|attempt| FromAgent::Stop { attempt }),
         1 => attempts.prop_map(|attempt| FromAgent::Exit { attempt }),
     ];
     let endings = prop_oneof![
@@ -54,6 +65,8 @@ fn steps() -> impl Strategy<Value = Step> {
         4 => Just(Step::TreeDies),
         3 => (0u64..200).prop_map(Step::Seconds),
         3 => (0u64..5, proptest::option::of(0u64..3)).prop_map(|(step, checkpoint)| Step::Tells { step, checkpoint }),
+        2 => (0u8..3, 0u64..300, any::<bool>(), any::<bool>())
+            .prop_map(|(id, seconds, watch, handled)| Step::Calls { id, seconds, watch, handled }),
         1 => Just(Step::BreakProgram),
     ]
 }
@@ -63,6 +76,15 @@ enum Tree {
     Gone,
     Alive,
     Killed,
+}
+
+/// A request for a checkpoint.
+struct Called {
+    id: Text<128>,
+    watch: bool,
+    handled: bool,
+    /// Step of the child at the request.
+    step: Option<u64>,
 }
 
 /// Model of the processes and of all messages.
@@ -85,6 +107,10 @@ struct World {
     started_at: Moment,
     moved_at: Moment,
     step: Option<u64>,
+    /// Last request to the current child.
+    called: Option<Called>,
+    /// Time of a stop signal that the current child has not received.
+    held_since: Option<Moment>,
     /// Allowed exit codes of the supervisor.
     codes: Vec<u8>,
     /// The attempt whose exit was reported, and the time of the exit.
@@ -116,6 +142,8 @@ impl World {
             started_at: now,
             moved_at: now,
             step: None,
+            called: None,
+            held_since: None,
             codes: Vec::new(),
             ended: None,
             failed: None,
@@ -144,6 +172,8 @@ impl World {
             Step::Signal(signal) => {
                 if signal != USR1 {
                     self.codes.push(128 + signal);
+                    let waits = signal == TERM && self.child && self.tree == Tree::Alive;
+                    self.held_since = self.held_since.or(waits.then_some(self.now));
                 }
                 self.give(Event::Signal(signal))
             }
@@ -167,6 +197,12 @@ impl World {
                     words: Text::default(),
                 })
             }
+            Step::Calls {
+                id,
+                seconds,
+                watch,
+                handled,
+            } if self.agent => self.calls(id, seconds, watch, handled),
             Step::BreakProgram => {
                 self.breaks = true;
                 Ok(())
@@ -175,8 +211,33 @@ impl World {
             | Step::Order(_)
             | Step::ChildEnds { .. }
             | Step::Tells { .. }
+            | Step::Calls { .. }
             | Step::TreeDies => Ok(()),
         }
+    }
+
+    fn calls(
+        &mut self,
+        id: u8,
+        seconds: u64,
+        watch: bool,
+        handled: bool,
+    ) -> Result<(), TestCaseError> {
+        let (request, deadline) = call(
+            (self.started, &id.to_string()),
+            self.now + Duration::from_secs(seconds),
+            watch,
+        );
+        let repeated = (self.called.as_ref()).is_some_and(|called| called.id == request.id);
+        if self.child && self.tree == Tree::Alive && !repeated {
+            self.called = Some(Called {
+                id: request.id.clone(),
+                watch,
+                handled,
+                step: self.step,
+            });
+        }
+        self.give(Event::Request { request, deadline })
     }
 
     fn tree_dies(&mut self) -> Result<(), TestCaseError> {
@@ -213,6 +274,7 @@ impl World {
                     self.started = release.attempt;
                     self.limits = release.progress;
                     (self.started_at, self.moved_at, self.step) = (self.now, self.now, None);
+                    (self.called, self.held_since) = (None, None);
                     self.failed = None;
                     self.codes.retain(|code| *code >= 128);
                     next = Some(self.start());
@@ -221,8 +283,19 @@ impl World {
                     prop_assert!(self.tree == Tree::Alive);
                     self.tree = Tree::Killed;
                 }
-                Effect::Forward(_) => {
+                Effect::Forward(signal) => {
                     prop_assert!(self.child, "a signal for a child that is not there");
+                    if signal != USR1 {
+                        self.held_since = None;
+                    }
+                }
+                Effect::Request { request, .. } => {
+                    prop_assert!(self.child && self.tree == Tree::Alive && !request.watch);
+                    prop_assert_eq!(request.attempt, self.started);
+                    next = Some(Event::Requested {
+                        written: true,
+                        signalled: self.called.as_ref().is_some_and(|c| c.handled),
+                    });
                 }
                 Effect::CleanSharedMemory => {
                     prop_assert!(self.tree == Tree::Gone, "shared memory of living processes");
@@ -251,6 +324,14 @@ impl World {
             self.machine.next_deadline().is_none_or(|at| at > self.now),
             "time does not stand still"
         );
+        let held = self
+            .held_since
+            .filter(|_| self.child && self.tree == Tree::Alive);
+        let longest = Duration::from_secs(HELD.into());
+        prop_assert!(
+            held.is_none_or(|since| self.now < since + longest),
+            "held for too long"
+        );
         next.map_or(Ok(()), |event| self.give(event))
     }
 
@@ -263,6 +344,7 @@ impl World {
         prop_assert!(self.told > 0, "it has told nothing, nor has one before it");
         let since = |at| self.now.saturating_sub(at).as_secs();
         prop_assert!(since(self.started_at) >= limits.startup_seconds.into());
+        prop_assert!(self.held_since.is_none(), "a stop signal waits");
         let steps = self.step.is_some();
         prop_assert!(!steps || since(self.moved_at) >= limits.timeout_seconds.into());
         Ok(())
@@ -305,6 +387,22 @@ impl World {
             FromSupervisor::Started { attempt } => {
                 prop_assert!(self.child && *attempt == self.started);
             }
+            FromSupervisor::Checkpoint {
+                attempt,
+                id,
+                answer,
+            } => {
+                prop_assert_eq!(*attempt, self.started);
+                let Some(called) = &self.called else {
+                    return Err(TestCaseError::fail("nobody has asked"));
+                };
+                prop_assert_eq!(id, &called.id);
+                if let SaveAnswer::Saved(saved) = answer {
+                    let older = called.step > Some(*saved);
+                    prop_assert!(self.told > 0 && (called.watch || !older), "an older step");
+                }
+            }
+            FromSupervisor::PassesStops { attempt } => prop_assert_eq!(*attempt, self.started),
             FromSupervisor::Hello { .. }
             | FromSupervisor::Exited { .. }
             | FromSupervisor::Survivors { .. }

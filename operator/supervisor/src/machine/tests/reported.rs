@@ -39,6 +39,7 @@ fn a_start_logs_the_member_count_and_coordinator_if_known() {
             rank: None,
             peers: Text::default(),
             progress: None,
+            checkpoint: None,
         };
         let release = Event::Order(FromAgent::Release(release));
         let effects = scene.machine.on(release, scene.now());

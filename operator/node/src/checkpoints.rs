@@ -1,0 +1,80 @@
+//! Answers of a node's members to the open requests for checkpoints.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::node_agent::{CheckpointAnswer, Report};
+use lockstep_api::restart_order::{CheckpointCall, DomainOrder};
+
+use super::supervised;
+use super::supervisor::Saved;
+use super::view::{NodePod, NodeView, order_for};
+
+/// Codes of a process that ended because of SIGTERM, or of another signal plus its number.
+const SIGTERM_EXIT: i32 = 143;
+const SIGNAL_BASE: i32 = 128;
+
+pub(super) struct Answers {
+    pub list: Vec<CheckpointAnswer>,
+    /// Answers without an open request alone are no reason to publish.
+    pub news: bool,
+    /// True if the first member of a domain on this node has saved.
+    pub saved: bool,
+}
+
+pub(super) fn answers(view: &NodeView<'_>) -> Answers {
+    let published = &view.published.checkpoints;
+    let mut domains: BTreeMap<(&str, &str), Vec<CheckpointAnswer>> = BTreeMap::new();
+    for pod in view.pods {
+        let order = order_for(view.orders, pod).filter(|o| supervised::is_for(o, pod));
+        let Some((order, call)) = order.and_then(|o| Some((o, o.request.as_ref()?))) else {
+            continue;
+        };
+        let mut before = published.iter();
+        let before = before.find(|a| a.pod_uid == pod.uid && a.id == call.id);
+        let answer = before.cloned().or_else(|| answer(pod, order, call));
+        let domain = domains.entry((&pod.workload_uid, &pod.domain)).or_default();
+        domain.extend(answer);
+    }
+    let mut answers = Answers {
+        list: Vec::new(),
+        news: false,
+        saved: false,
+    };
+    for all in domains.into_values() {
+        // The first member that has saved answers for its domain.
+        let saved = all.iter().filter(|a| a.saved.is_some());
+        let first = saved.min_by_key(|a| !published.contains(a)).cloned();
+        answers.list.extend(first.map_or(all, |first| vec![first]));
+    }
+    let new = answers.list.iter().filter(|a| !published.contains(a));
+    let saved: Vec<bool> = new.map(|a| a.saved.is_some()).collect();
+    (answers.news, answers.saved) = (!saved.is_empty(), saved.contains(&true));
+    answers.list.sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid));
+    answers
+}
+
+fn answer(pod: &NodePod, order: &DomainOrder, call: &CheckpointCall) -> Option<CheckpointAnswer> {
+    let state = pod.supervisor.as_ref()?;
+    let answer = |saved| CheckpointAnswer {
+        pod_uid: pod.uid.clone(),
+        id: call.id.clone(),
+        saved,
+    };
+    if !state.takes_requests {
+        return (state.running == Some(order.attempt)).then(|| answer(None));
+    }
+    match state.answer_to(order.attempt, &call.id)? {
+        Saved::NotYet => None,
+        Saved::Step(step) => Some(answer(Some(step))),
+        Saved::Unsupported => Some(answer(None)),
+    }
+}
+
+/// True if an exit answers the open request: the process has saved and ended.
+pub(super) fn is_answer(order: &DomainOrder, report: &Report) -> bool {
+    let signal = order.checkpoint.as_ref().and_then(|c| c.signal);
+    let by_signal = signal.map(|s| SIGNAL_BASE + i32::from(s.number()));
+    order.request.is_some()
+        && report.supervised
+        && (matches!(report.exit_code, 0 | SIGTERM_EXIT) || by_signal == Some(report.exit_code))
+}

@@ -1,0 +1,192 @@
+//! Requests for checkpoints, and stop signals that are held back meanwhile.
+
+use std::time::Duration;
+
+use lockstep_supervisor_protocol::{FromSupervisor, SaveAnswer, SavePolicy, SaveRequest, Text};
+
+use super::event::{Moment, SignalNumber};
+
+/// How long a stop signal is held back without a request.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Word of the progress file of a program that reads the file of requests.
+const READS_REQUESTS: &str = "requests=1";
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    delivery: Option<SavePolicy>,
+    /// The last request to this child.
+    call: Option<Call>,
+    /// True if stop signals to this child are not held back.
+    passes_stops: bool,
+    held_back: Option<HeldBack>,
+    /// True if this child, or an earlier child of this container, has said that it reads the file of
+    /// requests.
+    reads_file: bool,
+    /// True if this child, or an earlier child of this container, has saved a checkpoint.
+    saves: bool,
+}
+
+#[derive(Debug)]
+struct Call {
+    id: Text<128>,
+    watch: bool,
+    deadline: Moment,
+    /// Step of the child and its last checkpoint at the request.
+    step: Option<u64>,
+    saved: Option<u64>,
+    answer: SaveAnswer,
+    answered_at: Moment,
+}
+
+/// A stop signal that the child has not received yet.
+#[derive(Debug)]
+struct HeldBack {
+    until: Moment,
+    /// The same if no request comes.
+    unless_requested: Option<Moment>,
+}
+
+impl Requests {
+    pub fn start(&mut self, delivery: Option<SavePolicy>) {
+        *self = Self {
+            delivery,
+            reads_file: self.reads_file,
+            saves: self.saves,
+            ..Self::default()
+        };
+    }
+
+    /// Time before which the child does not hang. A save on request is progress.
+    pub fn patience(&self, timeout: Duration) -> Moment {
+        self.call
+            .as_ref()
+            .map_or(Moment::ZERO, |call| match call.answer {
+                SaveAnswer::Requested => call.deadline,
+                SaveAnswer::Saved(_) => call.answered_at + timeout,
+                SaveAnswer::Unsupported => Moment::ZERO,
+            })
+    }
+
+    /// True if the child has saved on request, or had the time for it.
+    pub fn was_requested(&self) -> bool {
+        let mut calls = self.call.iter();
+        calls.any(|call| !call.watch && call.answer != SaveAnswer::Unsupported)
+    }
+
+    /// Time at which the held-back stop signal is passed on.
+    pub fn pass_on_at(&self) -> Option<Moment> {
+        let held = self.held_back.as_ref()?;
+        Some(
+            held.unless_requested
+                .map_or(held.until, |at| at.min(held.until)),
+        )
+    }
+
+    /// Forgets the held-back stop signal. True if there was one.
+    pub fn drop_stop(&mut self) -> bool {
+        self.held_back.take().is_some()
+    }
+
+    /// Holds a stop signal back. False if it has to be passed on.
+    pub fn holds_back(&mut self, now: Moment) -> bool {
+        let seconds = self.delivery.map_or(0, |d| d.hold_stop_seconds);
+        if seconds == 0 || self.passes_stops {
+            return false;
+        }
+        let called = self.call.as_ref().is_some_and(|call| now < call.deadline);
+        self.held_back = Some(HeldBack {
+            until: now + Duration::from_secs(seconds.into()),
+            unless_requested: (!called).then_some(now + SILENCE),
+        });
+        true
+    }
+
+    /// Notes a report of the child. Returns true if it answers the open request.
+    pub fn note(&mut self, step: u64, saved: Option<u64>, words: &str, now: Moment) -> bool {
+        self.reads_file |= words.split_ascii_whitespace().any(|w| w == READS_REQUESTS);
+        self.saves |= saved.is_some();
+        let open = |call: &&mut Call| call.answer == SaveAnswer::Requested;
+        let (Some(saved), Some(call)) = (saved, self.call.as_mut().filter(open)) else {
+            return false;
+        };
+        let new = call.saved != Some(saved);
+        let answers = if call.watch {
+            new
+        } else {
+            // The same checkpoint again is a new save if the child is still at its step.
+            call.step <= Some(saved) && (new || saved >= step)
+        };
+        if answers {
+            (call.answer, call.answered_at) = (SaveAnswer::Saved(saved), now);
+        }
+        answers
+    }
+
+    /// True while the child may save a checkpoint on request.
+    pub fn is_open(&self, now: Moment) -> bool {
+        let open = |call: &Call| call.answer == SaveAnswer::Requested && now < call.deadline;
+        self.call.as_ref().is_some_and(open)
+    }
+
+    pub fn is_repeated(&self, request: &SaveRequest) -> bool {
+        self.call.as_ref().is_some_and(|call| call.id == request.id)
+    }
+
+    /// Notes a new request. `reported`: step and checkpoint of the child.
+    pub fn open(
+        &mut self,
+        request: &SaveRequest,
+        deadline: Moment,
+        reported: (Option<u64>, Option<u64>),
+    ) {
+        if let Some(held) = &mut self.held_back {
+            held.unless_requested = None;
+        }
+        let (step, saved) = reported;
+        let answer = if request.watch && !self.saves {
+            SaveAnswer::Unsupported
+        } else {
+            SaveAnswer::Requested
+        };
+        self.call = Some(Call {
+            id: request.id.clone(),
+            watch: request.watch,
+            deadline,
+            step,
+            saved,
+            answer,
+            answered_at: Moment::ZERO,
+        });
+    }
+
+    /// Signal for requests to the child.
+    pub fn signal(&self) -> Option<SignalNumber> {
+        self.delivery?.signal
+    }
+
+    /// Notes how the request was passed on. Returns false if the child has no way to learn of it.
+    pub fn passed_on(&mut self, written: bool, signalled: bool) -> bool {
+        let supported = signalled || written && (self.reads_file || self.saves);
+        if let Some(call) = self.call.as_mut().filter(|_| !supported) {
+            call.answer = SaveAnswer::Unsupported;
+        }
+        supported
+    }
+
+    /// Holds back no further stop signal to the child.
+    pub fn pass_stops(&mut self) {
+        self.passes_stops = true;
+    }
+
+    /// What the agent knows of requests and stop signals to the child of this attempt.
+    pub fn state(&self, attempt: u64) -> Vec<FromSupervisor> {
+        let answer = self.call.as_ref().map(|call| FromSupervisor::Checkpoint {
+            attempt,
+            id: call.id.clone(),
+            answer: call.answer,
+        });
+        let passes = self.passes_stops;
+        let passes = passes.then_some(FromSupervisor::PassesStops { attempt });
+        answer.into_iter().chain(passes).collect()
+    }
+}
