@@ -209,7 +209,7 @@ test-kubelets: static kubernetes nodes ## Lockstep installed on real nodes: thre
 	$(KUBELETS) gates::
 
 .PHONY: test-one-node
-test-one-node: static kubernetes nodes ## Five of these scenarios on one node (root, node-packages)
+test-one-node: static kubernetes nodes ## Six of these scenarios on one node (root, node-packages)
 	$(CARGO) build $(NODE_PROGRAMS) --features lockstep-nodes/kubelets --test kubelets
 	LOCKSTEP_NODES=1 $(KUBELETS) one_node::
 
@@ -235,9 +235,10 @@ test-prometheus: build kubernetes prometheus ## Alerts in promtool; objects and 
 	$(CARGO) test --features lockstep-e2e/prometheus --test prometheus -- --nocapture
 
 .PHONY: test-frameworks
-test-frameworks: build kubernetes ## Frameworks in gangs of real processes, started as docs/environment.md says (Python 3 and its package index, 7 GB)
+test-frameworks: build kubernetes ## Frameworks in gangs of real processes: started as docs/environment.md says, saved on request as docs/how-to/checkpoint-on-request.md says (Python 3 and its package index, 7 GB)
 	test -x target/frameworks/bin/python || python3 -m venv target/frameworks
 	target/frameworks/bin/python -m pip install -q -r tests/frameworks/requirements.txt
+	$(CARGO) test --test suite -- --ignored frameworks:: --test-threads=1
 	$(CARGO) test --features lockstep-e2e/frameworks --test frameworks -- --test-threads=1
 
 # Or google-chrome.

@@ -104,6 +104,9 @@ pub mod types {
     pub const FAILED: &str = "Failed";
     /// True if RestartGang restarts members inside their pods. If False, pods are recreated.
     pub const RESTARTS_IN_PLACE: &str = "RestartsInPlace";
+    /// True while a stop, or a user, waits for a checkpoint that was requested. Absent without
+    /// `spec.checkpoint`, until a request is made.
+    pub const CHECKPOINT_REQUESTED: &str = "CheckpointRequested";
     /// Pods have another priority than their gang (an idea of KEP-5710). Absent until this happens
     /// for the first time.
     pub const PODS_NOT_MATCHING_PRIORITY: &str = "PodsNotMatchingPriority";
@@ -237,6 +240,12 @@ pub mod reasons {
     pub const FAILED_MEMBER: &str = "FailedMember";
     /// Every restart of the last minutes failed, so the nodes are released.
     pub const RESTARTS_EXHAUSTED: &str = "RestartsExhausted";
+    /// A checkpoint was requested, and no answer has come yet.
+    pub const AWAITING_CHECKPOINT: &str = "AwaitingCheckpoint";
+    /// The last request for a checkpoint has an outcome.
+    pub const CHECKPOINT_ANSWERED: &str = "CheckpointAnswered";
+    /// No checkpoint was requested.
+    pub const NO_CHECKPOINT_REQUESTED: &str = "NoCheckpointRequested";
     /// All members run again after an incident.
     pub const RECOVERED: &str = "Recovered";
     /// Kubelets restart all containers of pods (KEP-5532).

@@ -54,7 +54,7 @@ pub struct NodeAgentStatus {
     /// Answers of the members on this node to the open requests for checkpoints, sorted by UID of
     /// the pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub checkpoints: Vec<CheckpointAnswer>,
+    pub checkpoints: Vec<CheckpointReply>,
 }
 
 impl NodeAgentStatus {
@@ -151,7 +151,7 @@ pub struct MemberProgress {
 /// process has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CheckpointAnswer {
+pub struct CheckpointReply {
     /// UID of the pod.
     #[serde(rename = "podUID")]
     pub pod_uid: String,

@@ -59,6 +59,12 @@ pub fn exact_gpu_hours(accelerator_seconds: impl Into<i128>) -> String {
     format!("{} ({exact} accelerator-seconds)", gpu_hours(exact))
 }
 
+/// What a preemptor waits for before it evicts: the checkpoints of this number of gangs.
+pub fn checkpoint_wait(gangs: usize, end: DateTime<Utc>) -> String {
+    let gangs = count(gangs, "gang");
+    format!("waits until {} for checkpoints of {gangs}", time(end))
+}
+
 /// In the message of condition PodGroupInitiallyScheduled, between the nodes of the placed members
 /// and the reason why other members have none.
 const OTHER_MEMBERS: &str = "; other members are pending: ";

@@ -1,8 +1,10 @@
 //! Checkpoints on request: what a gang is asked before it is stopped, and its answers.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::words::{count, took};
 
 /// Checkpoints of the training processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -83,6 +85,7 @@ crate::worded! {
 /// Request for a checkpoint to the processes of a restart domain, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct CheckpointRequest {
     /// Id of the request, unique for the workload.
     pub id: String,
@@ -92,8 +95,9 @@ pub struct CheckpointRequest {
     pub attempt: i64,
     /// Time of the request.
     pub requested_at: DateTime<Utc>,
-    /// End of the wait for the answer.
-    pub deadline: DateTime<Utc>,
+    /// End of the wait for the answer. Absent once the outcome is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DateTime<Utc>>,
     /// True if the processes are not asked: their next regular checkpoint is awaited.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub watch: bool,
@@ -115,6 +119,28 @@ impl CheckpointRequest {
     /// True if no outcome is recorded.
     pub fn is_open(&self) -> bool {
         self.outcome.is_none()
+    }
+
+    /// The outcome in words; `None` while the request is open.
+    pub fn summary(&self) -> Option<String> {
+        let after = took(TimeDelta::milliseconds(self.millis.unwrap_or_default()));
+        let lost = self.steps_lost.map_or(String::new(), |steps| {
+            format!(", {} lost", count(steps.max(0) as usize, "step"))
+        });
+        Some(match self.outcome? {
+            CheckpointOutcome::Saved => {
+                let step = self.saved_step.unwrap_or_default();
+                format!("step {step} was saved after {after}{lost}")
+            }
+            CheckpointOutcome::Ended => format!("the processes ended after {after}{lost}"),
+            CheckpointOutcome::TimedOut => format!("no checkpoint in {after}{lost}"),
+            CheckpointOutcome::Withdrawn => format!("withdrawn after {after}"),
+            CheckpointOutcome::Unsupported => {
+                "no process could be asked: none runs with a supervisor, has a \
+                 handler for the signal, or shows by its progress file that it reads requests"
+                    .to_owned()
+            }
+        })
     }
 }
 

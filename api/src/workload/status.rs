@@ -88,6 +88,9 @@ pub struct TrainingWorkloadStatus {
     /// Ledger: training progress, as the processes report it. Absent: no process reports progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
+    /// Ledger: last handled value of annotation `training.lockstep.dev/request-checkpoint`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_checkpoint_request: Option<String>,
     /// Accelerator time, written only on transitions.
     #[serde(default)]
     pub accounting: Accounting,

@@ -1,11 +1,12 @@
 //! The field that a command writes, and its description.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
+use kube::ResourceExt;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::{MANAGED_BY, annotations};
 use lockstep_api::time::utc;
 use lockstep_api::words::time;
-use lockstep_api::workload::Phase;
+use lockstep_api::workload::{CheckpointOccasion, CheckpointSignal, Phase};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -17,8 +18,10 @@ pub enum FieldEdit {
     Suspend,
     /// Queue the workload again.
     Resume,
+    /// Request a checkpoint; the time is its id.
+    RequestCheckpoint(DateTime<Utc>),
     /// Record a checkpoint of this time.
-    Checkpoint(DateTime<Utc>),
+    RecordCheckpoint(DateTime<Utc>),
 }
 
 impl FieldEdit {
@@ -26,7 +29,9 @@ impl FieldEdit {
         match self {
             Self::Suspend => "already suspended",
             Self::Resume => "not suspended",
-            Self::Restart | Self::Checkpoint(_) => "already recorded",
+            Self::Restart | Self::RequestCheckpoint(_) | Self::RecordCheckpoint(_) => {
+                "already recorded"
+            }
         }
     }
 }
@@ -43,16 +48,24 @@ pub struct FieldChange {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Declined {
-    #[error("{0:?} has finished ({1}) and cannot restart; delete the workload and apply it again")]
+    #[error("{0:?} has finished ({1}); to run it again, delete the workload and apply it again")]
     Ended(String, &'static str),
     /// Another controller manages the workload.
     #[error("spec.managedBy of {0:?} is {1:?}: Lockstep does not manage this workload")]
     Foreign(String, String),
     #[error("{0:?} is suspended: resume the workload with `kubectl lockstep resume`")]
     Suspended(String),
-    /// No process runs that could restart. Contains the phase and its message.
-    #[error("no member of {0:?} runs, so nothing can restart: {1}")]
+    /// No process runs. Contains the phase and its message.
+    #[error("no member of {0:?} runs: {1}")]
     NotRunning(String, String),
+    #[error(
+        "{0:?} has no spec.checkpoint.onRequest: its processes accept no request for a checkpoint; `--record` records a checkpoint that was saved"
+    )]
+    NoRequests(String),
+    #[error(
+        "spec.checkpoint.onRequest.occasions of {0:?} does not contain User: add it to request checkpoints"
+    )]
+    NotAnOccasion(String),
     /// The time of the checkpoint precedes the creation of the workload.
     #[error("checkpoint time {0} is before the creation of the workload at {1}")]
     BeforeCreation(String, String),
@@ -80,15 +93,7 @@ pub fn change(
     let created = metadata.creation_timestamp.as_ref().and_then(utc);
     Ok(match edit {
         FieldEdit::Restart if spec.suspend => return Err(Declined::Suspended(name)),
-        FieldEdit::Restart if !has_run(workload) => {
-            let status = workload.status.clone().unwrap_or_default();
-            let phase = status.phase.map_or("not reconciled yet", Phase::as_str);
-            let words = [phase, &status.message]
-                .into_iter()
-                .filter(|w| !w.is_empty());
-            let why = words.collect::<Vec<_>>().join(": ");
-            return Err(Declined::NotRunning(name, why));
-        }
+        FieldEdit::Restart if !has_run(workload) => return Err(not_running(workload, name)),
         FieldEdit::Restart => {
             let (from, to) = (spec.restart_nonce, spec.restart_nonce.saturating_add(1));
             let patch =
@@ -107,26 +112,74 @@ pub fn change(
             suspend(workload, true, effect)
         }
         FieldEdit::Resume => suspend(workload, false, "the workload is queued for capacity"),
-        FieldEdit::Checkpoint(at) if at > now => return Err(Declined::Future(time(at))),
-        FieldEdit::Checkpoint(at) if created.is_some_and(|created| at < created) => {
+        FieldEdit::RecordCheckpoint(at) if at > now => return Err(Declined::Future(time(at))),
+        FieldEdit::RecordCheckpoint(at) if created.is_some_and(|created| at < created) => {
             let created = created.map(time).unwrap_or_default();
             return Err(Declined::BeforeCreation(time(at), created));
         }
-        FieldEdit::Checkpoint(at) => {
-            let key = annotations::LAST_CHECKPOINT;
-            let from = metadata
-                .annotations
-                .as_ref()
-                .and_then(|a| a.get(key))
-                .cloned();
-            let to = time(at);
-            let patch = json!({"metadata": {"resourceVersion": version, "annotations": {key: to}}});
+        FieldEdit::RecordCheckpoint(at) => {
             let effect = "only work after this time counts as lost in restarts and preemptions";
-            let annotation = format!("metadata.annotations[{key}]");
-            (from.as_ref() != Some(&to))
-                .then(|| field(&annotation, json!(from), json!(to), effect, patch))
+            annotation(workload, annotations::LAST_CHECKPOINT, &time(at), effect)
+        }
+        FieldEdit::RequestCheckpoint(at) => {
+            let on_request = spec.checkpoint.as_ref().map(|c| &c.on_request);
+            let Some(on_request) = on_request else {
+                return Err(Declined::NoRequests(name));
+            };
+            if !on_request.occasions.contains(&CheckpointOccasion::User) {
+                return Err(Declined::NotAnOccasion(name));
+            }
+            if spec.suspend {
+                return Err(Declined::Suspended(name));
+            }
+            if !is_running(workload) {
+                return Err(not_running(workload, name));
+            }
+            let effect = match on_request.signal {
+                Some(CheckpointSignal::Term) => {
+                    "a checkpoint is requested from all processes, which then end; the gang restarts"
+                }
+                _ => "a checkpoint is requested from all processes; nothing is stopped",
+            };
+            let id = request_id(at);
+            annotation(workload, annotations::REQUEST_CHECKPOINT, &id, effect)
         }
     })
+}
+
+/// Id of a request of this time.
+pub fn request_id(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// Changes an annotation; `None` if it already has this value.
+fn annotation(
+    workload: &TrainingWorkload,
+    key: &str,
+    to: &str,
+    effect: &'static str,
+) -> Option<FieldChange> {
+    let version = workload.metadata.resource_version.as_deref();
+    let from = workload.annotations().get(key);
+    let patch = json!({"metadata": {"resourceVersion": version, "annotations": {key: to}}});
+    let name = format!("metadata.annotations[{key}]");
+    (from.map(String::as_str) != Some(to))
+        .then(|| field(&name, json!(from), json!(to), effect, patch))
+}
+
+fn not_running(workload: &TrainingWorkload, name: String) -> Declined {
+    let status = workload.status.clone().unwrap_or_default();
+    let phase = status.phase.map_or("not reconciled yet", Phase::as_str);
+    let words = [phase, &status.message];
+    let words = words.into_iter().filter(|w| !w.is_empty());
+    Declined::NotRunning(name, words.collect::<Vec<_>>().join(": "))
+}
+
+/// True if all members of a restart domain run.
+fn is_running(workload: &TrainingWorkload) -> bool {
+    let domains = workload.status.iter().flat_map(|s| &s.domains);
+    let mut running = domains.filter(|d| d.healthy_since.is_some() && d.incident.is_none());
+    running.next().is_some()
 }
 
 /// False if the workload has no pod, because it has not been placed.
@@ -195,7 +248,7 @@ mod tests {
             version(json!({"metadata": {}, "spec": {"suspend": true}}))
         );
         assert_eq!(
-            patch(FieldEdit::Checkpoint(at(60))),
+            patch(FieldEdit::RecordCheckpoint(at(60))),
             version(
                 json!({"metadata": {"annotations": {"training.lockstep.dev/last-checkpoint": "1970-01-01T00:01:00Z"}}})
             )
@@ -212,7 +265,7 @@ mod tests {
         };
         assert_eq!(
             declined(&json!({}), Some("Failed"), FieldEdit::Restart),
-            "\"llama\" has finished (Failed) and cannot restart; delete the workload and apply it again"
+            "\"llama\" has finished (Failed); to run it again, delete the workload and apply it again"
         );
         assert_eq!(
             declined(&json!({"managedBy": "kueue"}), None, FieldEdit::Suspend),
@@ -228,10 +281,10 @@ mod tests {
         );
         assert_eq!(
             declined(&json!({}), Some("Stalled"), FieldEdit::Restart),
-            "no member of \"llama\" runs, so nothing can restart: Stalled"
+            "no member of \"llama\" runs: Stalled"
         );
         assert_eq!(
-            declined(&json!({}), None, FieldEdit::Checkpoint(at(91))),
+            declined(&json!({}), None, FieldEdit::RecordCheckpoint(at(91))),
             "checkpoint time 1970-01-01T00:01:31Z is in the future: pass the time when the state was saved"
         );
     }

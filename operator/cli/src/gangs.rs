@@ -38,8 +38,7 @@ pub fn proposed(
     let mut out = Vec::new();
     for (number, gang) in gangs.iter().enumerate() {
         let group = pod_group(&workload, gang, class, number, now);
-        let priority = class.and_then(|c| c.preemption_priority);
-        let input = GangInput::read(&group, &workload, priority, PodSource::Templates, None);
+        let input = GangInput::read(&group, &workload, class, PodSource::Templates, None);
         let Some(input) = input else {
             continue;
         };

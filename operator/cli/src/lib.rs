@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`args`] | commands and flags | no |
 //! | [`change`] | the field that a command writes | no |
+//! | [`answers`] | answers to a request for a checkpoint | no |
 //! | [`cluster`] | all access to the API server | yes |
 //! | [`objects`] | helpers for objects | no |
 //! | [`problem`] | errors of requests, in one sentence each | no |
@@ -28,6 +29,7 @@
 //! input gives equal output: a snapshot contains the time of its evaluation.
 
 pub mod agents;
+pub mod answers;
 pub mod args;
 pub mod change;
 pub mod cluster;

@@ -59,9 +59,9 @@ pub fn record(
         };
         let class = group.spec.gang.priority_class_name.as_deref();
         let class = PriorityClass::resolve(class, classes.iter());
-        let priority = class.ok().flatten().and_then(|c| c.preemption_priority);
+        let class = class.ok().flatten();
         // The status of gangs held for missing storage has a condition.
-        let gang = GangInput::read(group, workload, priority, PodSource::Templates, None);
+        let gang = GangInput::read(group, workload, class, PodSource::Templates, None);
         // A pod group without a workload is not Lockstep's.
         let Some(gang) = gang else {
             continue;

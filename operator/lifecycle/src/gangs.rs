@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{find, types};
 use lockstep_api::gangs::Assignments;
-use lockstep_api::scheduling::{Placement, PodGroupStatus};
+use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionRequest};
 use lockstep_api::words::other_members_pending;
 
 /// Placement of a gang, or the reason why it is not placed.
@@ -23,6 +23,8 @@ pub struct GangView {
     pub other_members_pending: Option<String>,
     /// Message of condition DisruptionTarget while the gang is preempted.
     pub preempted_by: Option<String>,
+    /// Request for a checkpoint before the gang is preempted.
+    pub checkpoint_request: Option<PreemptionRequest>,
     /// Time of the last refusal of placed pods by kube-scheduler for a reason other than capacity.
     pub refused_at: Option<DateTime<Utc>>,
     /// True if the gang avoids nodes on which kube-scheduler refused its pods.
@@ -43,6 +45,8 @@ pub struct PlacementView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionView {
     pub explanation: String,
+    /// Number of victims that save checkpoints, and the end of the wait for them.
+    pub saving: Option<(usize, DateTime<Utc>)>,
     /// Set once no victim holds a node of an unbound member.
     pub binding: Option<BindingView>,
 }
@@ -86,6 +90,7 @@ impl GangView {
                 .and_then(|c| other_members_pending(&c.message))
                 .map(str::to_owned),
             preempted_by: preempted.map(|c| c.message.clone()),
+            checkpoint_request: status.checkpoint_request.clone(),
             refused_at: status.refusal.as_ref().map(|r| r.at),
             avoids_nodes: !status.excluded_nodes.is_empty(),
         }
@@ -101,6 +106,7 @@ fn placement(placement: &Placement, status: &PodGroupStatus) -> PlacementView {
         nodes: placement.assignments(),
         preempting: intent.map(|intent| PreemptionView {
             explanation: intent.explanation.clone(),
+            saving: intent.checkpoint_wait(),
             binding: intent.binding.map(|b| BindingView {
                 bound: b.bound.max(0) as usize,
                 since: b.since,

@@ -16,6 +16,7 @@
 mod arrivals;
 mod cause;
 mod changes;
+mod checkpoints;
 mod diff;
 mod domains;
 mod facts;

@@ -106,6 +106,7 @@ impl Ledger {
             history,
             progress,
             spent,
+            user_request,
             started_at,
             active_seconds,
             ended,
@@ -147,6 +148,7 @@ impl Ledger {
             completion_time,
             history: history.into_iter().map(short_entry).collect(),
             progress,
+            user_checkpoint_request: user_request,
             accounting: accounting(&spent),
             active_seconds,
         }

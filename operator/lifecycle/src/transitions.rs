@@ -29,12 +29,17 @@ pub enum EventType {
 }
 
 /// Reported conditions, with the event type for True and, if reported, for False.
-const REPORTED: [(&str, EventType, Option<EventType>); 7] = [
+const REPORTED: [(&str, EventType, Option<EventType>); 8] = [
     (types::STALLED, EventType::Warning, None),
     (types::ADMITTED, EventType::Normal, Some(EventType::Normal)),
     (types::READY, EventType::Normal, None),
     (types::DISRUPTION_TARGET, EventType::Warning, None),
     (types::SUSPENDED, EventType::Normal, Some(EventType::Normal)),
+    (
+        types::CHECKPOINT_REQUESTED,
+        EventType::Normal,
+        Some(EventType::Normal),
+    ),
     (types::COMPLETE, EventType::Normal, None),
     (types::FAILED, EventType::Warning, None),
 ];

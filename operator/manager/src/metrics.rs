@@ -21,6 +21,11 @@ pub(crate) fn restarts() -> Histogram {
     ])
 }
 
+/// Buckets for checkpoints on request: 5 s to 2 min. Few, because a scrape is limited to 4000 series.
+pub(crate) fn saves() -> Histogram {
+    Histogram::new([5.0, 30.0, 120.0])
+}
+
 /// Buckets for waits of jobs: 1 s to 7 days.
 pub(crate) fn waits() -> Histogram {
     Histogram::new([

@@ -38,7 +38,7 @@ pub use demand::request::{PlacementRequest, Template, TemplateMembers};
 pub use demand::reservation::{QueueReservation, Requester};
 pub use demand::share::{Shares, Weights};
 pub use demand::unsuitable_nodes::{Misfit, UnsuitableNodes};
-pub use eviction::cost::{CostModel, VictimCost};
+pub use eviction::cost::{CostModel, SavedWork, VictimCost};
 pub use eviction::occupancy::{Occupancy, PlacedGang};
 pub use eviction::rules::Rules;
 pub use eviction::units::{GangUnit, Occupant, Source, UnitTable};

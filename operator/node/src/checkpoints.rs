@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_api::node_agent::{CheckpointAnswer, Report};
+use lockstep_api::node_agent::{CheckpointReply, Report};
 use lockstep_api::restart_order::{CheckpointCall, DomainOrder};
 
 use super::supervised;
@@ -13,17 +13,17 @@ use super::view::{NodePod, NodeView, order_for};
 const SIGTERM_EXIT: i32 = 143;
 const SIGNAL_BASE: i32 = 128;
 
-pub(super) struct Answers {
-    pub list: Vec<CheckpointAnswer>,
+pub(super) struct Replies {
+    pub list: Vec<CheckpointReply>,
     /// Answers without an open request alone are no reason to publish.
     pub news: bool,
     /// True if the first member of a domain on this node has saved.
     pub saved: bool,
 }
 
-pub(super) fn answers(view: &NodeView<'_>) -> Answers {
+pub(super) fn replies(view: &NodeView<'_>) -> Replies {
     let published = &view.published.checkpoints;
-    let mut domains: BTreeMap<(&str, &str), Vec<CheckpointAnswer>> = BTreeMap::new();
+    let mut domains: BTreeMap<(&str, &str), Vec<CheckpointReply>> = BTreeMap::new();
     for pod in view.pods {
         let order = order_for(view.orders, pod).filter(|o| supervised::is_for(o, pod));
         let Some((order, call)) = order.and_then(|o| Some((o, o.request.as_ref()?))) else {
@@ -31,11 +31,11 @@ pub(super) fn answers(view: &NodeView<'_>) -> Answers {
         };
         let mut before = published.iter();
         let before = before.find(|a| a.pod_uid == pod.uid && a.id == call.id);
-        let answer = before.cloned().or_else(|| answer(pod, order, call));
+        let reply = before.cloned().or_else(|| reply(pod, order, call));
         let domain = domains.entry((&pod.workload_uid, &pod.domain)).or_default();
-        domain.extend(answer);
+        domain.extend(reply);
     }
-    let mut answers = Answers {
+    let mut replies = Replies {
         list: Vec::new(),
         news: false,
         saved: false,
@@ -44,34 +44,34 @@ pub(super) fn answers(view: &NodeView<'_>) -> Answers {
         // The first member that has saved answers for its domain.
         let saved = all.iter().filter(|a| a.saved.is_some());
         let first = saved.min_by_key(|a| !published.contains(a)).cloned();
-        answers.list.extend(first.map_or(all, |first| vec![first]));
+        replies.list.extend(first.map_or(all, |first| vec![first]));
     }
-    let new = answers.list.iter().filter(|a| !published.contains(a));
+    let new = replies.list.iter().filter(|a| !published.contains(a));
     let saved: Vec<bool> = new.map(|a| a.saved.is_some()).collect();
-    (answers.news, answers.saved) = (!saved.is_empty(), saved.contains(&true));
-    answers.list.sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid));
-    answers
+    (replies.news, replies.saved) = (!saved.is_empty(), saved.contains(&true));
+    replies.list.sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid));
+    replies
 }
 
-fn answer(pod: &NodePod, order: &DomainOrder, call: &CheckpointCall) -> Option<CheckpointAnswer> {
+fn reply(pod: &NodePod, order: &DomainOrder, call: &CheckpointCall) -> Option<CheckpointReply> {
     let state = pod.supervisor.as_ref()?;
-    let answer = |saved| CheckpointAnswer {
+    let reply = |saved| CheckpointReply {
         pod_uid: pod.uid.clone(),
         id: call.id.clone(),
         saved,
     };
     if !state.takes_requests {
-        return (state.running == Some(order.attempt)).then(|| answer(None));
+        return (state.running == Some(order.attempt)).then(|| reply(None));
     }
     match state.answer_to(order.attempt, &call.id)? {
         Saved::NotYet => None,
-        Saved::Step(step) => Some(answer(Some(step))),
-        Saved::Unsupported => Some(answer(None)),
+        Saved::Step(step) => Some(reply(Some(step))),
+        Saved::Unsupported => Some(reply(None)),
     }
 }
 
 /// True if an exit answers the open request: the process has saved and ended.
-pub(super) fn is_answer(order: &DomainOrder, report: &Report) -> bool {
+pub(super) fn is_reply(order: &DomainOrder, report: &Report) -> bool {
     let signal = order.checkpoint.as_ref().and_then(|c| c.signal);
     let by_signal = signal.map(|s| SIGNAL_BASE + i32::from(s.number()));
     order.request.is_some()

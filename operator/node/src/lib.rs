@@ -31,7 +31,7 @@ use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
 pub use supervisor::{
-    ChildAnswer, ChildEnd, ChildProgress, Saved, SupervisorCommand, SupervisorMessage,
+    ChildEnd, ChildProgress, ChildReply, Saved, SupervisorCommand, SupervisorMessage,
     SupervisorState,
 };
 pub use view::{
@@ -104,17 +104,17 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     forget(&mut records.reports, view.pods);
 
     let arrivals = arrivals::arrivals(view, &records, now);
-    let answers = checkpoints::answers(view);
-    let news = arrivals.news || answers.news || records.reports != view.published.reports;
+    let replies = checkpoints::replies(view);
+    let news = arrivals.news || replies.news || records.reports != view.published.reports;
     let progress = progress::progress(view, news, now);
     let status = (news || progress.news).then(|| NodeAgentStatus {
         arrivals: arrivals.list,
         reports: records.reports.clone(),
         progress: progress.list,
-        checkpoints: answers.list,
+        checkpoints: replies.list,
         ..view.published.clone()
     });
-    let slot = if answers.saved {
+    let slot = if replies.saved {
         Duration::ZERO
     } else {
         slot(view, &records.reports)
@@ -166,9 +166,9 @@ fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
         let order = order_for(view.orders, pod);
         let attempt = order.map_or(pod.attempt, |o| o.attempt);
         let of_pod = reports.iter().filter(|r| r.pod_uid == pod.uid);
-        let answers = |r: &Report| order.is_some_and(|o| checkpoints::is_answer(o, r));
+        let replies = |r: &Report| order.is_some_and(|o| checkpoints::is_reply(o, r));
         let mut failures =
-            of_pod.filter(|r| r.attempt >= attempt && r.exit_code != 0 && !answers(r));
+            of_pod.filter(|r| r.attempt >= attempt && r.exit_code != 0 && !replies(r));
         if failures.any(|r| !view.published.reports.contains(r)) {
             return Duration::ZERO;
         }

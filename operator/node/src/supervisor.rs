@@ -18,7 +18,7 @@ pub struct SupervisorState {
     /// True if the supervisor passes on requests for checkpoints. Version 1 of the protocol has none.
     pub takes_requests: bool,
     /// Answer to the last request to the child.
-    pub answer: Option<ChildAnswer>,
+    pub reply: Option<ChildReply>,
     /// Attempt of the child to which stop signals are passed on; 0 before `Stop`.
     pub passes_stops: i64,
 }
@@ -26,14 +26,14 @@ pub struct SupervisorState {
 impl SupervisorState {
     /// Answer to the request with this id to the child of this attempt.
     pub(super) fn answer_to(&self, attempt: i64, id: &str) -> Option<Saved> {
-        let answer = self.answer.as_ref()?;
-        (answer.attempt == attempt && answer.id == id).then_some(answer.saved)
+        let reply = self.reply.as_ref()?;
+        (reply.attempt == attempt && reply.id == id).then_some(reply.saved)
     }
 }
 
 /// Answer of a child, or of its supervisor, to a request for a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChildAnswer {
+pub struct ChildReply {
     pub attempt: i64,
     /// Id of the request.
     pub id: String,

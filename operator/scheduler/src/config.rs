@@ -18,6 +18,8 @@ use crate::settings::SchedulerSettings;
 const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
 /// Upper bound of `assumedCheckpointInterval`.
 const MAX_ASSUMED_INTERVAL: Duration = Duration::from_hours(30 * 24);
+/// Upper bound of `checkpointWait`.
+const MAX_CHECKPOINT_WAIT: Duration = Duration::from_hours(1);
 /// Longest chain of evictions. Each link may need a search.
 const MAX_FOLLOW_ON: u8 = 3;
 /// Range of `longestGracePeriod`.
@@ -190,6 +192,11 @@ pub struct PreemptionConfig {
     /// Assumed checkpoint interval. Work that reports no checkpoint for longer costs no more, so that
     /// neither missing nor old reports protect it.
     pub assumed_checkpoint_interval: Span,
+    /// Longest wait of a preemptor for checkpoints of its victims, 0s to 1h. They are requested where
+    /// `spec.checkpoint.onRequest` permits, and otherwise awaited if they are due by then. 0s:
+    /// victims are evicted at once. Annotation `training.lockstep.dev/checkpoint-wait` of a
+    /// PriorityClass lowers it.
+    pub checkpoint_wait: Span,
     /// Weight of one CPU of a pod without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
     /// Guaranteed run time before work may be evicted, in seconds; at most 30 days. If positive,
@@ -226,6 +233,7 @@ impl Default for PreemptionConfig {
                     .assumed_checkpoint_seconds
                     .unsigned_abs(),
             ),
+            checkpoint_wait: settings.checkpoint_wait.into(),
             cpu_weight_milli: settings.rules.costs.cpu_weight_milli,
             min_runtime_seconds: settings.rules.min_runtime.as_secs(),
             follow_on_depth: settings.rules.follow_on_depth,
@@ -298,8 +306,15 @@ pub enum OrderConfig {
 }
 
 impl PreemptionConfig {
-    fn rules(&self) -> [ValueRule; 6] {
+    fn rules(&self) -> [ValueRule; 7] {
         [
+            ValueRule::new(
+                !self.checkpoint_wait.is_negative()
+                    && time(self.checkpoint_wait) <= MAX_CHECKPOINT_WAIT,
+                "scheduler.preemption.checkpointWait",
+                self.checkpoint_wait,
+                "0s to 1h",
+            ),
             ValueRule::new(
                 GRACE_PERIODS.contains(&time(self.victims.longest_grace_period)),
                 "scheduler.preemption.victims.longestGracePeriod",
@@ -378,6 +393,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
         Self {
             rules,
             preemption_enabled: preemption.enabled,
+            checkpoint_wait: time(preemption.checkpoint_wait),
             max_evictions_per_minute: NonZeroU32::new(preemption.max_evictions_per_minute),
             refused_after: time(config.refused_pin),
             avoid_refused: time(config.refused_pin_memory),

@@ -326,10 +326,15 @@ pub(crate) fn preempting(intent: &Preemption) -> String {
 }
 
 /// Reason for these victims. `beyond`: pods evicted beyond their budgets. `caused`: cost of follow-on
-/// evictions in accelerator-seconds.
-pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
+/// evictions in accelerator-seconds. `saves`: victims are expected to save a checkpoint.
+pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128, saves: bool) -> String {
+    let rest = if saves {
+        "checkpoints on request, and the restarts"
+    } else {
+        "and the restarts"
+    };
     let mut text = format!(
-        "{}; they cost {}: {} of lost work, and the restarts",
+        "{}; they cost {}: {} of lost work, {rest}",
         named(&intent.victims, victim),
         exact_gpu_hours(intent.cost),
         gpu_hours(intent.lost_work)

@@ -10,6 +10,8 @@ pub struct SchedulerSettings {
     pub preemption_enabled: bool,
     /// Backend of workloads whose spec names none.
     pub backend: Backend,
+    /// Longest wait for checkpoints of victims before their eviction.
+    pub checkpoint_wait: Duration,
     /// Most evictions per minute. `None`: no limit.
     pub max_evictions_per_minute: Option<NonZeroU32>,
     /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
@@ -49,6 +51,7 @@ impl Default for SchedulerSettings {
             rules: Rules::default(),
             preemption_enabled: true,
             backend: Backend::Lockstep,
+            checkpoint_wait: Duration::from_mins(2),
             max_evictions_per_minute: None,
             refused_after: Duration::from_secs(5),
             avoid_refused: Duration::from_mins(10),

@@ -27,8 +27,9 @@ pub(crate) fn check(
     if (members + victims.len()) * LONGEST <= LIMIT {
         return Ok(());
     }
-    // Includes the time of each eviction request, which is added later.
+    // Includes the times of each victim's requests, which are added later.
     let victims_later = victims.iter().map(|victim| Victim {
+        checkpoint_deadline: (victim.kind == "PodGroup").then_some(now),
         eviction_requested_at: Some(now),
         ..victim.clone()
     });
@@ -102,6 +103,7 @@ mod tests {
             cost: 1_000_000,
             lost_work: 1_000_000,
             unit: None,
+            checkpoint_deadline: None,
             eviction_requested_at: None,
         };
         (0..pods).map(victim).collect()

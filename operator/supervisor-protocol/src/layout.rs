@@ -4,7 +4,7 @@ use crate::codec::{Fields, FrameError, Writer};
 use crate::frame::Message;
 use crate::message::{
     Checkpoint, ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits,
-    Release, Rendezvous, SaveAnswer, SavePolicy, SaveRequest,
+    Release, Rendezvous, SavePolicy, SaveReply, SaveRequest,
 };
 use crate::text::Text;
 use crate::version::Versions;
@@ -28,7 +28,7 @@ mod kind {
     pub(super) const STOP: u8 = 70;
 }
 
-mod answers {
+mod replies {
     pub(super) const REQUESTED: u8 = 0;
     pub(super) const SAVED: u8 = 1;
     pub(super) const UNSUPPORTED: u8 = 2;
@@ -187,10 +187,10 @@ impl Message for FromSupervisor {
             kind::ANSWER => Self::Checkpoint {
                 attempt: attempt(&mut fields)?,
                 id: fields.text()?,
-                answer: match fields.u8()? {
-                    answers::REQUESTED => SaveAnswer::Requested,
-                    answers::SAVED => SaveAnswer::Saved(fields.u64()?),
-                    answers::UNSUPPORTED => SaveAnswer::Unsupported,
+                reply: match fields.u8()? {
+                    replies::REQUESTED => SaveReply::Requested,
+                    replies::SAVED => SaveReply::Saved(fields.u64()?),
+                    replies::UNSUPPORTED => SaveReply::Unsupported,
                     _ => return Err(FrameError::Value("answer")),
                 },
             },
@@ -261,16 +261,12 @@ impl Message for FromSupervisor {
                     writer.text(words)
                 }
             }
-            Self::Checkpoint {
-                attempt,
-                id,
-                answer,
-            } => {
+            Self::Checkpoint { attempt, id, reply } => {
                 let writer = Writer::new(kind::ANSWER).u64(*attempt).text(id);
-                match answer {
-                    SaveAnswer::Requested => writer.u8(answers::REQUESTED),
-                    SaveAnswer::Saved(step) => writer.u8(answers::SAVED).u64(*step),
-                    SaveAnswer::Unsupported => writer.u8(answers::UNSUPPORTED),
+                match reply {
+                    SaveReply::Requested => writer.u8(replies::REQUESTED),
+                    SaveReply::Saved(step) => writer.u8(replies::SAVED).u64(*step),
+                    SaveReply::Unsupported => writer.u8(replies::UNSUPPORTED),
                 }
             }
             Self::PassesStops { attempt } => Writer::new(kind::PASSES_STOPS).u64(*attempt),

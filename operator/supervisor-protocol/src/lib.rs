@@ -31,7 +31,7 @@ pub use codec::FrameError;
 pub use frame::{FrameReader, MAX_BODY, Message};
 pub use message::{
     Checkpoint, ChildExit, ExitReason, FromAgent, FromSupervisor, MAX_PROGRESS, Progress,
-    ProgressLimits, Release, Rendezvous, SaveAnswer, SavePolicy, SaveRequest,
+    ProgressLimits, Release, Rendezvous, SavePolicy, SaveReply, SaveRequest,
 };
 pub use text::Text;
 pub use version::{VERSIONS, Versions, has_requests};

@@ -76,7 +76,7 @@ pub struct SaveRequest {
 
 /// Answer of a supervisor to a [`SaveRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SaveAnswer {
+pub enum SaveReply {
     /// The checkpoint was requested from the child. Another answer follows if it saves one.
     Requested,
     /// The child saved this step, which is at least the step that the supervisor knew when it passed
@@ -201,7 +201,7 @@ pub enum FromSupervisor {
         /// Id of the request.
         id: Text<128>,
         /// The answer.
-        answer: SaveAnswer,
+        reply: SaveReply,
     },
     /// Answer to `Stop`: stop signals are passed on to the child (from version 2).
     PassesStops {

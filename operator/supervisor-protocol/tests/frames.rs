@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use lockstep_supervisor_protocol::{
     Checkpoint, ChildExit, ExitReason, FrameError, FrameReader, FromAgent, FromSupervisor,
-    MAX_BODY, Message, Progress, ProgressLimits, Release, Rendezvous, SaveAnswer, SavePolicy,
+    MAX_BODY, Message, Progress, ProgressLimits, Release, Rendezvous, SavePolicy, SaveReply,
     SaveRequest, Text, VERSIONS, Versions,
 };
 use proptest::collection::vec;
@@ -92,22 +92,17 @@ fn from_supervisor() -> impl Strategy<Value = FromSupervisor> {
                     words,
                 })
             }),
-        (attempt(), text(), answer()).prop_map(|(attempt, id, answer)| {
-            FromSupervisor::Checkpoint {
-                attempt,
-                id,
-                answer,
-            }
-        }),
+        (attempt(), text(), answer())
+            .prop_map(|(attempt, id, reply)| { FromSupervisor::Checkpoint { attempt, id, reply } }),
         attempt().prop_map(|attempt| FromSupervisor::PassesStops { attempt }),
     ]
 }
 
-fn answer() -> impl Strategy<Value = SaveAnswer> {
+fn answer() -> impl Strategy<Value = SaveReply> {
     prop_oneof![
-        Just(SaveAnswer::Requested),
-        any::<u64>().prop_map(SaveAnswer::Saved),
-        Just(SaveAnswer::Unsupported),
+        Just(SaveReply::Requested),
+        any::<u64>().prop_map(SaveReply::Saved),
+        Just(SaveReply::Unsupported),
     ]
 }
 

@@ -365,6 +365,8 @@ impl World {
                 generation: 1,
                 phase: GangPhase::Active,
                 checkpoint: None,
+                on_request: None,
+                checkpoint_interval: None,
                 backend: None,
                 templates: vec![template].into(),
                 admitted: 0,
@@ -378,6 +380,7 @@ impl World {
                         key: DomainKey::from(&GangKey::whole()),
                         incident: None,
                         healthy_since: runs.then_some(self.now),
+                        request: None,
                     }],
                     ..MembersInput::default()
                 },
@@ -394,6 +397,7 @@ impl World {
                 }],
             }),
             preemption_priority: None,
+            checkpoint_wait: None,
         };
         self.gangs.insert(key, Arc::new(input));
     }

@@ -179,8 +179,19 @@ impl Gangs {
 
     /// Sets the priority of a gang as a victim. The gang need not exist yet.
     pub fn preemption_priority(&mut self, name: &str, priority: i32) {
-        let notes = json!({annotations::PREEMPTION_PRIORITY: priority.to_string()});
-        self.class(name, &json!({"metadata": {"annotations": notes}}));
+        self.class_annotation(
+            name,
+            annotations::PREEMPTION_PRIORITY,
+            &priority.to_string(),
+        );
+    }
+
+    /// Annotates the priority class of a gang. The gang need not exist yet.
+    pub fn class_annotation(&mut self, name: &str, annotation: &str, value: &str) {
+        self.class(
+            name,
+            &json!({"metadata": {"annotations": {annotation: value}}}),
+        );
     }
 
     /// Creates or changes the priority class of a gang.

@@ -26,6 +26,12 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         r::WAITING_FOR_DEPENDENCY,
         "check the groups named in `dependsOn`",
     ),
+    (r::AWAITING_CHECKPOINT, "wait; the message says until when"),
+    (
+        r::CHECKPOINT_ANSWERED,
+        "none after a saved checkpoint; otherwise see [checkpoints on request](../how-to/checkpoint-on-request.md)",
+    ),
+    (r::NO_CHECKPOINT_REQUESTED, ""),
     (r::NO_MEMBERS, "raise `replicas` of a group"),
     (
         r::STARTING,

@@ -4,11 +4,11 @@ use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::CheckpointDelivery;
 use lockstep_api::workload::{CauseKind, CheckpointSignal, ProgressPolicy};
 use lockstep_node::{
-    ChildAnswer, ChildEnd, ChildProgress, Saved, SupervisorCommand, SupervisorState,
+    ChildEnd, ChildProgress, ChildReply, Saved, SupervisorCommand, SupervisorState,
 };
 use lockstep_supervisor_protocol::{
     ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits, Release,
-    Rendezvous, SaveAnswer, SavePolicy, SaveRequest, Text,
+    Rendezvous, SavePolicy, SaveReply, SaveRequest, Text,
 };
 
 use super::words;
@@ -42,18 +42,14 @@ pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<Super
             ..state.clone()
         },
         FromSupervisor::Survivors { .. } => state.clone(),
-        FromSupervisor::Checkpoint {
-            attempt,
-            id,
-            answer,
-        } => SupervisorState {
-            answer: Some(ChildAnswer {
+        FromSupervisor::Checkpoint { attempt, id, reply } => SupervisorState {
+            reply: Some(ChildReply {
                 attempt: number(*attempt)?,
                 id: id.to_string(),
-                saved: match answer {
-                    SaveAnswer::Requested => Saved::NotYet,
-                    SaveAnswer::Saved(step) => Saved::Step(count(*step)),
-                    SaveAnswer::Unsupported => Saved::Unsupported,
+                saved: match reply {
+                    SaveReply::Requested => Saved::NotYet,
+                    SaveReply::Saved(step) => Saved::Step(count(*step)),
+                    SaveReply::Unsupported => Saved::Unsupported,
                 },
             }),
             ..state.clone()
@@ -459,23 +455,23 @@ mod tests {
             watch: true,
         };
         assert_eq!(said, Some(FromAgent::Checkpoint(expected)));
-        let answers = |answer| {
+        let replies = |reply| {
             let frame = FromSupervisor::Checkpoint {
                 attempt: 2,
                 id: Text::cut("a"),
-                answer,
+                reply,
             };
-            let told = after(&[frame]).and_then(|state| state.answer);
+            let told = after(&[frame]).and_then(|state| state.reply);
             told.map(|told| (told.attempt, told.id, told.saved))
         };
         let expected = |saved| Some((2, "a".to_owned(), saved));
-        for (answer, saved) in [
-            (SaveAnswer::Requested, Saved::NotYet),
-            (SaveAnswer::Saved(7), Saved::Step(7)),
-            (SaveAnswer::Saved(u64::MAX), Saved::Step(i64::MAX)),
-            (SaveAnswer::Unsupported, Saved::Unsupported),
+        for (reply, saved) in [
+            (SaveReply::Requested, Saved::NotYet),
+            (SaveReply::Saved(7), Saved::Step(7)),
+            (SaveReply::Saved(u64::MAX), Saved::Step(i64::MAX)),
+            (SaveReply::Unsupported, Saved::Unsupported),
         ] {
-            assert_eq!(answers(answer), expected(saved));
+            assert_eq!(replies(reply), expected(saved));
         }
         let passes = after(&[FromSupervisor::PassesStops { attempt: 2 }]).unwrap();
         assert_eq!(passes.passes_stops, 2);

@@ -183,7 +183,7 @@ async fn one_that_closes_at_once_is_tried_again() {
 }
 
 #[tokio::test]
-async fn supervisors_of_both_protocol_versions_report_progress_and_take_requests_from_the_second() {
+async fn supervisors_of_both_versions_report_progress_and_the_second_takes_requests() {
     let mut node = Node::new(&["old", "new"]);
     for (uid, newest) in [("old", 1), ("new", 2)] {
         let progress = FromSupervisor::Progress(Progress {

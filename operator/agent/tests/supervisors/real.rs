@@ -56,7 +56,7 @@ async fn a_request_for_a_checkpoint_comes_back_with_the_saved_step() {
     };
     node.send(0, SupervisorCommand::Checkpoint { attempt: 1, call });
     let saved = |states: &[Option<SupervisorState>]| {
-        let answer = states[0].as_ref().and_then(|state| state.answer.clone());
+        let answer = states[0].as_ref().and_then(|state| state.reply.clone());
         answer.is_some_and(|answer| answer.id == "a" && answer.saved == Saved::Step(7))
     };
     node.sees_that(saved, || "an answer".to_owned()).await;

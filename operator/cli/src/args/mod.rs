@@ -166,11 +166,15 @@ Examples:
   kubectl lockstep resume llama
   kubectl lockstep resume llama -n ml --dry-run=server")]
     Resume(WriteArgs),
-    /// Record a checkpoint of a workload: only work after the checkpoint counts as lost.
+    /// Request a checkpoint from the processes of a workload, and wait for the outcome. Nothing is
+    /// stopped.
+    ///
+    /// The workload needs `spec.checkpoint.onRequest`. With --record, nothing is requested: only work
+    /// after the recorded time counts as lost.
     #[command(after_help = "\
 Examples:
   kubectl lockstep checkpoint llama
-  kubectl lockstep checkpoint llama -n ml --at 2026-11-21T10:00:00Z")]
+  kubectl lockstep checkpoint llama -n ml --record --at 2026-11-21T10:00:00Z")]
     Checkpoint(CheckpointArgs),
     /// Show the versions of this program, the API, manager, agents and Kubernetes.
     #[command(after_help = "\

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgAction, ArgGroup, Args, ValueEnum};
 use clap_complete::Shell;
 
 use super::connection::duration;
@@ -201,8 +201,25 @@ pub struct CheckpointArgs {
     /// Which workload.
     #[command(flatten)]
     pub write: WriteArgs,
+    /// Wait for the outcome; --wait=false returns after the request.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        default_value_t = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub wait: bool,
+    /// Longest wait, such as 90s or 5m.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub timeout: Duration,
+    /// Request nothing: record that the state was saved.
+    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
+    pub record: bool,
     /// When the state was saved, RFC 3339. Default: now.
-    #[arg(long, value_name = "TIME", value_parser = rfc3339)]
+    #[arg(long, value_name = "TIME", value_parser = rfc3339, requires = "record")]
     pub at: Option<DateTime<Utc>>,
 }
 

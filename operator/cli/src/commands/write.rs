@@ -1,11 +1,16 @@
 //! Commands that write one field.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
 use chrono::{DateTime, Utc};
+use kube::ResourceExt;
+use lockstep_api::TrainingWorkload;
 
 use super::show::{WallClock, write};
+use crate::answers::{PendingRequest, RequestProgress};
 use crate::args::{CheckpointArgs, DryRunArg, WriteArgs};
-use crate::change::{FieldChange, FieldEdit, change};
+use crate::change::{FieldChange, FieldEdit, change, request_id};
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
@@ -13,14 +18,64 @@ use crate::problem::Problem;
 /// Most writes of a command that meet another version of the workload, as many as in client-go's
 /// `retry.DefaultRetry`.
 const TRIES: usize = 5;
+/// Interval between reads while a command waits for answers.
+const POLL: Duration = Duration::from_secs(1);
 
 pub async fn checkpoint(
     cluster: &ClusterReader,
     args: &CheckpointArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
-    let at = args.at.unwrap_or_else(clock);
-    apply_edit(cluster, &args.write, FieldEdit::Checkpoint(at), clock()).await
+    if args.record {
+        let at = args.at.unwrap_or_else(clock);
+        let edit = FieldEdit::RecordCheckpoint(at);
+        return apply_edit(cluster, &args.write, edit, clock()).await;
+    }
+    let now = clock();
+    let edit = FieldEdit::RequestCheckpoint(now);
+    let written = edited(cluster, &args.write, edit, now).await?;
+    if let Some((before, _)) = written
+        && args.wait
+        && args.write.dry_run == DryRunArg::None
+    {
+        let mut request = PendingRequest::new(request_id(now), &before);
+        let answer = answers(cluster, &before, &mut request);
+        match tokio::time::timeout(args.timeout, answer).await {
+            Ok(result) => result?,
+            Err(_) => bail!(
+                "no answer within {}s; `kubectl lockstep status {}` shows the request",
+                args.timeout.as_secs(),
+                args.write.name
+            ),
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Prints the answers to a request until all have come.
+async fn answers(
+    cluster: &ClusterReader,
+    workload: &TrainingWorkload,
+    request: &mut PendingRequest,
+) -> Result<()> {
+    let namespace = workload.namespace().unwrap_or_default();
+    let mut last = String::new();
+    loop {
+        let workload = cluster.workload(&namespace, &workload.name_any()).await?;
+        let state = request.read(&workload)?;
+        for line in state.lines {
+            write(&format!("{line}\n"))?;
+        }
+        match state.progress {
+            RequestProgress::Answered(result) => return Ok(result?),
+            RequestProgress::Waiting(progress) if progress != last => {
+                note!("{progress}");
+                last = progress;
+            }
+            RequestProgress::Waiting(_) => {}
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 pub async fn apply_edit(
@@ -29,11 +84,23 @@ pub async fn apply_edit(
     edit: FieldEdit,
     now: DateTime<Utc>,
 ) -> Result<Outcome> {
+    edited(cluster, args, edit, now).await?;
+    Ok(Outcome::Done)
+}
+
+/// Writes the field, prints the change, and returns it with the workload before the write.
+async fn edited(
+    cluster: &ClusterReader,
+    args: &WriteArgs,
+    edit: FieldEdit,
+    now: DateTime<Utc>,
+) -> Result<Option<(TrainingWorkload, FieldChange)>> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
     let name = format!("trainingworkload {namespace}/{}", args.name);
-    let Some(change) = write_with_retries(cluster, namespace, args, edit, now).await? else {
+    let written = write_with_retries(cluster, namespace, args, edit, now).await?;
+    let Some((_, change)) = &written else {
         write(&format!("{name}: no change, {}\n", edit.unchanged()))?;
-        return Ok(Outcome::Done);
+        return Ok(None);
     };
     let how = match args.dry_run {
         DryRunArg::None => "",
@@ -48,10 +115,10 @@ pub async fn apply_edit(
         "{name}: {} {from} -> {}: {}{how}\n",
         change.field, change.to, change.effect
     ))?;
-    Ok(Outcome::Done)
+    Ok(written)
 }
 
-/// Writes the field and returns the change; `None` if the field has the value. The manager may
+/// Writes the field and returns the workload and the change; `None` if the field has the value. The manager may
 /// write the status at any time: then the workload is read again, and the write is repeated unless
 /// someone else changed the field or created the workload anew.
 async fn write_with_retries(
@@ -60,7 +127,7 @@ async fn write_with_retries(
     args: &WriteArgs,
     edit: FieldEdit,
     now: DateTime<Utc>,
-) -> Result<Option<FieldChange>> {
+) -> Result<Option<(TrainingWorkload, FieldChange)>> {
     let mut read = None;
     for _ in 0..TRIES {
         let workload = cluster.workload(namespace, &args.name).await?;
@@ -72,12 +139,12 @@ async fn write_with_retries(
             break;
         }
         if args.dry_run == DryRunArg::Client {
-            return Ok(Some(change));
+            return Ok(Some((workload, change)));
         }
         let dry_run = args.dry_run == DryRunArg::Server;
         match cluster.write(&workload, &change, dry_run).await {
             Err(Problem::Changed { .. }) => {}
-            result => return Ok(result.map(|()| Some(change))?),
+            result => return Ok(result.map(|()| Some((workload, change)))?),
         }
     }
     Err(Problem::Changed {

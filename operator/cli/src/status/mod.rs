@@ -13,8 +13,8 @@ use lockstep_api::names::annotations;
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
-    Backend, Cause, CauseKind, DomainStatus, FailureAction, GroupStatus, HistoryEntry, Incident,
-    IncidentStage, Phase, PodReplacement, TrainingProgress,
+    Backend, Cause, CauseKind, CheckpointRequest, DomainStatus, FailureAction, GroupStatus,
+    HistoryEntry, Incident, IncidentStage, Phase, PodReplacement, TrainingProgress,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -54,6 +54,9 @@ pub struct StatusReport {
     pub backend: Option<Backend>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
+    /// The open or last request for a checkpoint of each restart domain.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checkpoint_requests: Vec<DomainRequest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<DateTime<Utc>>,
     pub groups: Vec<ReportedGroup>,
@@ -68,6 +71,14 @@ pub struct StatusReport {
     pub failures: Vec<PastFailure>,
     pub budget: RestartsLeft,
     pub next: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainRequest {
+    pub domain: String,
+    #[serde(flatten)]
+    pub request: CheckpointRequest,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -155,6 +166,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         accelerators: status.accounting.accelerators,
         backend: status.backend,
         progress: status.progress.clone(),
+        checkpoint_requests: status.domains.iter().filter_map(request).collect(),
         created: workload.metadata.creation_timestamp.as_ref().and_then(utc),
         groups: status.groups.iter().map(group).collect(),
         topology: (workload.spec.scheduling.levels().into_iter())
@@ -170,6 +182,13 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         budget,
         next: advice::next(workload, &status, budget, now),
     }
+}
+
+fn request(domain: &DomainStatus) -> Option<DomainRequest> {
+    Some(DomainRequest {
+        domain: domain.key.clone(),
+        request: domain.checkpoint_request.clone()?,
+    })
 }
 
 fn is_failure(kind: CauseKind) -> bool {

@@ -1,11 +1,14 @@
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use chrono::TimeDelta;
 use lockstep_api::names::WHOLE;
-use lockstep_api::words::gpu_hours;
-use lockstep_api::workload::{Backend, Cause, IncidentStage, Phase, TrainingProgress};
+use lockstep_api::words::{gpu_hours, time};
+use lockstep_api::workload::{
+    Backend, Cause, CheckpointOutcome, IncidentStage, Phase, TrainingProgress,
+};
 
-use super::{NodeShare, OpenRestart, PastFailure, StatusReport};
+use super::{DomainRequest, NodeShare, OpenRestart, PastFailure, StatusReport};
 use crate::view::age::{age, precise, span};
 use crate::view::brief::Brief;
 use crate::view::table::{Cell, Table, Tone, phase_tone};
@@ -46,6 +49,9 @@ impl View for StatusReport {
         }
         if let Some(progress) = &self.progress {
             let _ = writeln!(out, "{}", training(progress, options));
+        }
+        if let Some(line) = requested(&self.checkpoint_requests, options) {
+            let _ = writeln!(out, "{line}");
         }
         let nodes = Brief::of(&self.nodes, options.wide, NodeShare::is_ready);
         for table in [self.groups(), self.nodes(&nodes.rows)] {
@@ -170,6 +176,38 @@ fn training(progress: &TrainingProgress, options: &RenderOptions) -> String {
     };
     let metrics = progress.metrics.iter();
     metrics.fold(line, |line, m| format!("{line}; {}={}", m.name, m.value))
+}
+
+/// The newest request. Several domains: with the number of domains by outcome.
+fn requested(requests: &[DomainRequest], options: &RenderOptions) -> Option<String> {
+    let newest = requests.iter().max_by_key(|r| r.request.requested_at)?;
+    let request = &newest.request;
+    let mut line = format!(
+        "Checkpoint requested ({}), {} ago: ",
+        request.reason.as_str(),
+        age(Some(request.requested_at), options.now)
+    );
+    if newest.domain != WHOLE {
+        let _ = write!(line, "{}: ", newest.domain);
+    }
+    let until = request.deadline.map(time).unwrap_or_default();
+    let open = || format!("the answer is awaited until {until}");
+    line.push_str(&request.summary().unwrap_or_else(open));
+    if requests.len() > 1 {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for r in requests {
+            let outcome = r.request.outcome.map_or("open", CheckpointOutcome::as_str);
+            *counts.entry(outcome).or_default() += 1;
+        }
+        let counts: Vec<String> = counts.iter().map(|(o, n)| format!("{n} {o}")).collect();
+        let _ = write!(
+            line,
+            "; {} restart domains: {}",
+            requests.len(),
+            counts.join(", ")
+        );
+    }
+    Some(line)
 }
 
 fn row(failure: &PastFailure, options: &RenderOptions) -> [String; 8] {

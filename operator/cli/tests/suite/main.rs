@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod agreement;
+mod checkpoints;
 mod completing;
 mod doctoring;
 mod explaining;

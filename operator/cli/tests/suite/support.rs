@@ -66,6 +66,7 @@ pub fn class(name: &str, value: i32) -> PriorityClass {
         value,
         preemption: PreemptionPolicy::PreemptLowerPriority,
         preemption_priority: None,
+        checkpoint_wait: None,
         default: false,
     }
 }

@@ -202,7 +202,7 @@ fn a_verb_that_writes_sends_one_field_with_the_version_that_was_read_and_says_so
 fn a_wrong_checkpoint_time_gets_the_format_or_the_limit() {
     let server = writable((200, json!({})));
     let said = |at: &str| {
-        let args = ["checkpoint", "llama", "-n", "ml", "--at", at];
+        let args = ["checkpoint", "llama", "-n", "ml", "--record", "--at", at];
         stderr(&ask(&server.address, &args))
     };
     let format = said("yesterday");

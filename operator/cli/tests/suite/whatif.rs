@@ -10,7 +10,9 @@ use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::{Verdict, WhatIfReport, what_if};
 use lockstep_engine::{Demand, VictimOrder, preempt};
 use lockstep_model::eviction::units::{SinglePod, UnitsBuilder};
-use lockstep_model::{ClusterModel, CostModel, GangUnit, Occupant, PriorityClass, Rules};
+use lockstep_model::{
+    ClusterModel, CostModel, GangUnit, Occupant, PriorityClass, Rules, SavedWork,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -356,7 +358,7 @@ fn live(
             .collect();
         let cost = held
             .iter()
-            .map(|h| costs.cost_of_member(h.pod.as_ref().unwrap(), None, None, now()))
+            .map(|h| costs.cost_of_member(h.pod.as_ref().unwrap(), SavedWork::default(), now()))
             .sum();
         let priority = group.spec.gang.priority;
         builder.add_gang(&GangUnit {

@@ -12,8 +12,11 @@ use lockstep_api::ids::{DomainKey, GangKey, NodeName};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::completion_index;
 use lockstep_api::time::doubling;
-use lockstep_api::workload::{Backoff, Cause, CauseKind, Group, TrainingWorkloadSpec};
+use lockstep_api::workload::{
+    Backoff, Cause, CauseKind, CheckpointOutcome, Group, TrainingWorkloadSpec,
+};
 
+use crate::checkpoints::closed;
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{Avoidance, DomainLedger, End, Ledger, Loss, Outcome};
 
@@ -203,6 +206,17 @@ impl Ledger {
     /// Resets a domain without remaining members. Its incident is closed.
     pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &DomainKey) {
         let ended = self.ended.is_some();
+        // The stop had another cause than the occasion of the request, or came at its deadline.
+        let open = self.domain(key).and_then(DomainLedger::open_request);
+        let request = open.map(|r| {
+            let is_late = r.deadline.is_some_and(|at| at <= facts.now);
+            let outcome = if is_late {
+                CheckpointOutcome::TimedOut
+            } else {
+                CheckpointOutcome::Ended
+            };
+            closed(facts, self, r, outcome, None)
+        });
         let Some(entry) = self.domains.get_mut(key) else {
             return;
         };
@@ -211,6 +225,7 @@ impl Ledger {
         *entry = DomainLedger {
             attempt: entry.attempt.saturating_add(i64::from(next)),
             recreations: entry.recreations,
+            request: request.or(entry.request.take()),
             ..DomainLedger::default()
         };
         self.highest_attempt = self.highest_attempt.max(entry.attempt);

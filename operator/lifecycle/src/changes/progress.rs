@@ -12,6 +12,8 @@ use crate::pods::PodView;
 
 /// Least time between records of progress alone. Agents report about once a minute.
 const RECORD_EVERY: TimeDelta = TimeDelta::seconds(30);
+/// Intervals between checkpoints that are kept.
+const INTERVALS: usize = 5;
 
 impl Ledger {
     /// Records the latest reported step and checkpoint, together with other changes or once per
@@ -52,6 +54,17 @@ impl Ledger {
             && recorded.checkpoint_step != Some(step)
             && is_to_be_noted(time, recorded.checkpoint_time, recording)
         {
+            let before = recorded.checkpoint_step.zip(recorded.checkpoint_time);
+            if let Some((_, last)) = before.filter(|(saved, last)| step > *saved && time > *last) {
+                recorded
+                    .checkpoint_intervals
+                    .push((time - last).num_seconds());
+                let excess = recorded
+                    .checkpoint_intervals
+                    .len()
+                    .saturating_sub(INTERVALS);
+                recorded.checkpoint_intervals.drain(..excess);
+            }
             (recorded.checkpoint_step, recorded.checkpoint_time) = (Some(step), Some(time));
         }
     }

@@ -38,8 +38,10 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
     let mut wake = Wake::NEVER;
     if ledger.ended.is_some() {
         NativeGroups::default().delete_surplus(facts, &mut out);
+        out.extend(objects::pass_on_stops(facts));
         end::clean_up(facts, ledger, &mut out, &mut wake);
-    } else if facts.spec().suspend {
+    } else if facts.spec().suspend && !ledger.awaits_reply() {
+        out.extend(objects::pass_on_stops(facts));
         let leaving = facts.pods().filter(|p| !stays_when_released(ledger, p));
         out.extend(leaving.filter_map(delete));
         NativeGroups::default().delete_surplus(facts, &mut out);
@@ -64,7 +66,9 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     let complete = objects::ensure_all(facts, ledger, &membership, out, wake);
     let native = NativeGroups::desired(facts, ledger, &membership);
     let complete = native.ensure(facts, out, wake) && complete;
-    delete_surplus(facts, applied, out);
+    if !ledger.awaits_reply() {
+        delete_surplus(facts, applied, out);
+    }
     let mut creates = Creations::default();
     let mut waits = false;
     let mut retries = Vec::new();

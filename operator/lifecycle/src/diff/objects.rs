@@ -111,6 +111,25 @@ pub(super) fn ensure_all(
     !surplus && results.iter().all(|r| *r == Ensured::Same)
 }
 
+/// Tells supervisors that hold back stop signals that the manager stops all members.
+pub(super) fn pass_on_stops(facts: &Facts<'_>) -> Option<Action> {
+    let view = facts.view;
+    let present = view.order().filter(|order| order.owned)?;
+    let mut content = present.content.clone();
+    for domain in content
+        .domains
+        .iter_mut()
+        .filter(|d| d.checkpoint.is_some())
+    {
+        (domain.request, domain.stopping) = (None, true);
+    }
+    (content != present.content).then(|| Action::Update {
+        object: Object::RestartOrder(Box::new(build::restart_order(view, content))),
+        uid: present.uid.clone(),
+        resource_version: present.resource_version.clone(),
+    })
+}
+
 /// An object that must exist, and what exists under its name.
 pub(super) struct Wanted<'a, T> {
     pub object: Object,

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::condition::types;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
+use lockstep_api::membership::Membership;
 use lockstep_api::names::DEFAULT_SCHEDULER;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::FailureAction;
@@ -132,6 +133,33 @@ impl<'a> Facts<'a> {
     pub fn after_success(&self, group: &str) -> Option<FailureAction> {
         let template = self.template(group)?;
         restart_by_rule(template, training_container(template)?, 0)
+    }
+
+    /// Members of an elastic gang that start or stop running with its placement. Empty if nothing
+    /// changes, or if too few members are placed.
+    pub fn changed_members<'g>(
+        &self,
+        ledger: &Ledger,
+        gang: &'g Gang,
+        was: &Membership<'_>,
+    ) -> Vec<(&'g Member, bool)> {
+        if gang.basic || self.placement(ledger, &gang.key).is_none() {
+            return Vec::new();
+        }
+        let assigned = self.assigned_nodes(&gang.key);
+        let mut out = Vec::new();
+        let (mut count, mut differs) = (0_usize, false);
+        for member in gang.members() {
+            let finished = ledger.completed.contains(member) && was.contains(member);
+            // A degrading gang keeps its ranks.
+            let kept = gang.degrades() && ledger.is_under_way(gang) && was.contains(member);
+            let runs = assigned.contains_key(member) || finished || kept;
+            count += usize::from(runs);
+            differs |= runs != was.contains(member);
+            out.push((member, runs));
+        }
+        let enough = count >= gang.min_count.max(0) as usize;
+        if enough && differs { out } else { Vec::new() }
     }
 
     pub fn running(&self, member: &Member, pod: &PodView) -> bool {

@@ -61,7 +61,7 @@ impl DomainPass<'_> {
     }
 
     /// Opens an incident without a failure or a charge.
-    pub(super) fn open_uncounted(
+    pub fn open_uncounted(
         &mut self,
         action: FailureAction,
         cause: Cause,

@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
@@ -40,6 +40,8 @@ pub(crate) struct Ledger {
     pub history: Vec<HistoryEntry>,
     pub progress: Option<TrainingProgress>,
     pub spent: Spent,
+    /// Id of the last handled request for a checkpoint by a user.
+    pub user_request: Option<String>,
     /// Since when a gang holds its nodes. `None`: no gang does.
     pub started_at: Option<DateTime<Utc>>,
     /// Activity before `started_at`.
@@ -177,6 +179,12 @@ impl Ledger {
         domains
             .filter_map(|d| self.domain(&d.key))
             .any(DomainLedger::under_way)
+    }
+
+    /// When `activeDeadlineSeconds` ends the workload.
+    pub fn active_deadline(&self, spec: &TrainingWorkloadSpec) -> Option<DateTime<Utc>> {
+        let left = spec.active_deadline_seconds? - self.active_seconds;
+        Some(self.started_at? + TimeDelta::seconds(left))
     }
 
     /// True if all members have succeeded, so that no capacity is needed.

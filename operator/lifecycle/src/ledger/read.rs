@@ -42,6 +42,7 @@ impl Ledger {
             completion_time: _,
             history,
             progress,
+            user_checkpoint_request,
             accounting:
                 Accounting {
                     accelerators,
@@ -66,6 +67,7 @@ impl Ledger {
             preemptions: *preemptions,
             history: history.clone(),
             progress: progress.clone(),
+            user_request: user_checkpoint_request.clone(),
             spent: Spent {
                 accelerators: *accelerators,
                 held: *held_accelerator_seconds,

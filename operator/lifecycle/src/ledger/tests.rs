@@ -215,7 +215,7 @@ prop_compose! {
             reason: CheckpointOccasion::Suspend,
             attempt,
             requested_at,
-            deadline: requested_at,
+            deadline: (tries <= 2).then_some(requested_at),
             watch: tries > 4,
             outcome: (tries > 2).then_some(CheckpointOutcome::Saved),
             millis: (tries > 2).then_some(attempt),
@@ -299,7 +299,7 @@ prop_compose! {
         history in prop::collection::vec(history_entry(), 0..4),
         progress in prop::option::of(progress()),
         started_at in maybe_time(),
-        ended in prop::option::of(end()),
+        (user_request, ended) in (prop::option::of("[a-z]{1,4}"), prop::option::of(end())),
     ) -> Ledger {
         let (preemptions, active_seconds) = counters;
         let attempts = domains.values().map(|d: &DomainLedger| d.attempt);
@@ -318,6 +318,7 @@ prop_compose! {
             history,
             progress,
             spent,
+            user_request,
             started_at,
             active_seconds,
             // Only the terminal condition carries the completion time.

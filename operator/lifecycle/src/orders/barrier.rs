@@ -7,9 +7,12 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::{Member, MemberSet, is_in_ranges};
 use lockstep_api::membership::Membership;
 use lockstep_api::node_agent::{Report, ReportKind};
-use lockstep_api::restart_order::{CoordinatorAddress, DomainOrder, RestartsSeen};
-use lockstep_api::workload::SuccessOperator;
+use lockstep_api::restart_order::{
+    CheckpointCall, CheckpointDelivery, CoordinatorAddress, DomainOrder, RestartsSeen,
+};
+use lockstep_api::workload::{CheckpointOccasion, SuccessOperator};
 
+use crate::checkpoints::grace_seconds;
 use crate::domains::{has_own_coordinator, may_have_supervisors};
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::policy::is_left_to_kubelet;
@@ -21,6 +24,9 @@ use crate::wake::Wake;
 
 /// Most replaced pods in an order, at 36 bytes each.
 const MOST_REPLACED: usize = 1000;
+
+/// How long before the end of the grace period a held stop signal is passed on, in seconds.
+const BEFORE_KILL: i64 = 5;
 
 /// Members of a domain that share a barrier.
 pub(super) struct BarrierGroup<'m> {
@@ -105,6 +111,8 @@ impl<'m> BarrierGroup<'m> {
         } else if resolved && self.may_start(&expected, wake) {
             order.released_attempt = attempt;
             order.peers = ranges(&expected);
+            // Kept until the next start: ends of these processes are answers by this policy.
+            order.checkpoint = self.delivery().filter(|_| supervised);
         } else if self.entry.is_restarting() && supervised {
             // A member that gets a new pod must not start in the old one.
             order.members = self.in_place().to_ranges();
@@ -120,6 +128,41 @@ impl<'m> BarrierGroup<'m> {
         if order.completed_attempt < attempt && incident.is_none() && self.is_enough(&expected) {
             order.completed_attempt = attempt;
         }
+    }
+
+    /// The open request, and whether the members are being stopped.
+    pub fn request(&self, order: &mut DomainOrder) {
+        let open = self.entry.open_request();
+        let open = open.filter(|r| r.attempt == order.attempt);
+        order.request = open.and_then(|r| {
+            Some(CheckpointCall {
+                id: r.id.clone(),
+                reason: r.reason.as_str().to_owned(),
+                deadline: r.deadline?,
+                watch: r.watch,
+            })
+        });
+        let is_released = self.facts.placement(self.ledger, &self.gang.key).is_none();
+        order.stopping = order.checkpoint.is_some() && is_released;
+    }
+
+    fn delivery(&self) -> Option<CheckpointDelivery> {
+        let policy = self.facts.checkpoint_policy()?;
+        let templates = self
+            .running
+            .iter()
+            .filter_map(|m| self.facts.template(&m.group));
+        let graces = templates.map(grace_seconds);
+        let held = graces
+            .min()
+            .map(|grace| grace - BEFORE_KILL)
+            .filter(|s| *s > 0);
+        Some(CheckpointDelivery {
+            signal: policy.signal,
+            timeout_seconds: policy.timeout_seconds,
+            hold_stop_seconds: held
+                .filter(|_| self.facts.asks_before(CheckpointOccasion::Eviction)),
+        })
     }
 
     /// Replaced pods that an agent would take for current pods: they restart in place or were

@@ -53,6 +53,7 @@ pub(crate) fn desired(
         };
         if let Some(order) = &mut order {
             group.follow(order, wake);
+            group.request(order);
         }
         domains.extend(order);
     }

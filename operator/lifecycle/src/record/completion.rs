@@ -1,10 +1,10 @@
 //! Stage 02: members that have succeeded, and the end of the workload.
 
-use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
 use lockstep_api::words::span;
 use lockstep_api::workload::{OnTimeout, SuccessOperator};
 
+use crate::checkpoints::{deadline_id, has_finished};
 use crate::facts::Facts;
 use crate::ledger::{Ledger, Outcome};
 use crate::waiting::scheduling_timed_out;
@@ -34,6 +34,12 @@ fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
             if entry.incident.is_some() {
                 continue;
             }
+            // An end that answers a request for a checkpoint is no success, unless training is done.
+            if entry.request_to_end(facts, &domain.key).is_some()
+                && !has_finished(facts, ledger, entry, domain.members.iter())
+            {
+                continue;
+            }
             for member in &domain.members {
                 let pod = facts.current(entry, member);
                 if pod.is_some_and(|p| facts.succeeded(member, p)) {
@@ -57,9 +63,11 @@ fn end(
         };
         return Some((Outcome::Complete, reasons::SUCCESS_POLICY, message.into()));
     }
-    if let (Some(limit), Some(start)) = (spec.active_deadline_seconds, ledger.started_at) {
-        let deadline = start + TimeDelta::seconds(limit - ledger.active_seconds);
-        if facts.due(deadline).passed(wake) {
+    if let (Some(limit), Some(deadline)) =
+        (spec.active_deadline_seconds, ledger.active_deadline(spec))
+    {
+        let answered = ledger.has_reply(&deadline_id(deadline));
+        if !ledger.awaits_reply() && answered || facts.due(deadline).passed(wake) {
             let message = format!(
                 "not complete within {} (activeDeadlineSeconds)",
                 span(limit)

@@ -1,9 +1,12 @@
 //! Stage 08: failures of placed gangs and their incidents.
 
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_api::workload::{Cause, CauseKind};
+use lockstep_api::workload::{Cause, CauseKind, CheckpointOccasion, FailureAction};
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
@@ -92,6 +95,7 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
     let (mut late, mut new) = failures(pass, &members);
     late.retain(|f| !is_start_error(facts, f));
     new.retain(|f| !is_start_error(facts, f));
+    new.retain(|f| !is_awaited(pass, f));
     degrade(pass, &mut new);
     let gang = pass.ledger.gang(&pass.scope.gang.key);
     if !gang.is_some_and(|g| g.started) {
@@ -133,7 +137,79 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
             }
         }
     }
+    restart_after_request(pass, &members);
     pass.advance()
+}
+
+/// True if the failure answers a request for a checkpoint, or is a deletion that waits for the
+/// answer.
+fn is_awaited(pass: &DomainPass<'_>, failure: &Failure) -> bool {
+    let entry = pass.entry();
+    if is_added(pass, &failure.member) {
+        return true;
+    }
+    match failure.cause.kind {
+        CauseKind::PodDeleted => entry.open_request().is_some_and(|r| {
+            // Nothing is stopped for a user's request, so a gang without a member waits for nothing.
+            let stops = r.reason != CheckpointOccasion::User || failure.pod_uid.is_some();
+            stops && !r.watch
+        }),
+        CauseKind::ContainerExit => {
+            let code = failure.cause.exit_code;
+            code.is_some_and(|code| entry.is_reply(pass.facts, pass.key(), code))
+        }
+        CauseKind::PodFailed
+        | CauseKind::Hang
+        | CauseKind::NodeLost
+        | CauseKind::Preempted
+        | CauseKind::Requested
+        | CauseKind::Resize
+        | CauseKind::DependencyBroken => false,
+    }
+}
+
+/// True for a member that an edit adds, which waits for the answers to requests.
+fn is_added(pass: &DomainPass<'_>, member: &Member) -> bool {
+    let mut groups = pass.facts.spec().groups.iter();
+    let group = groups.position(|g| g.name == member.group);
+    let replicas = pass.ledger.applied.iter().map(|a| &a.replicas);
+    let mut before = replicas.zip(group).filter_map(|(r, at)| r.get(at));
+    before.any(|before| member.replica >= *before)
+}
+
+/// Restarts processes that have ended for a request after which nothing is stopped: it was a user's,
+/// or it was withdrawn.
+fn restart_after_request(
+    pass: &mut DomainPass<'_>,
+    members: &[(&Member, Option<MemberObservation<'_>>)],
+) {
+    let (facts, entry) = (pass.facts, pass.entry());
+    let request = entry
+        .request_to_end(facts, pass.key())
+        .filter(|r| !r.is_open());
+    let Some((reason, since)) = request.map(|r| (r.reason, r.requested_at)) else {
+        return;
+    };
+    let timeout = facts.checkpoint_policy().map_or(0, |p| p.timeout_seconds);
+    let deadline = since + TimeDelta::seconds(timeout);
+    let view = facts.gang_view(&pass.scope.gang.key);
+    let is_preempted = view.is_some_and(|v| v.checkpoint_request.is_some());
+    let has_ended = |(_, observed): &(&Member, Option<MemberObservation<'_>>)| {
+        observed
+            .as_ref()
+            .is_some_and(|o| o.ended_at(entry.attempt).is_some())
+    };
+    let (any, all) = (members.iter().any(has_ended), members.iter().all(has_ended));
+    let stops = entry.incident.is_some() || is_preempted || facts.spec().suspend;
+    if stops || !any || !all && !facts.due(deadline).passed(&mut pass.wake) {
+        return;
+    }
+    let message = format!(
+        "training ended for a requested checkpoint ({})",
+        reason.as_str()
+    );
+    let cause = Cause::requested(CauseKind::Requested, facts.now, &message);
+    pass.open_uncounted(FailureAction::RestartGang, cause, BTreeSet::new());
 }
 
 /// Marks losses that a degrading gang survives.

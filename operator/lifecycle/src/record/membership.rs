@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::TrainingWorkloadSpec;
@@ -17,10 +16,8 @@ pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
     let spec = facts.spec();
     let was = ledger.membership(spec);
     let mut runs: BTreeMap<&Member, bool> = BTreeMap::new();
-    for gang in facts.gangs.iter().filter(|g| !g.basic) {
-        if facts.placement(ledger, &gang.key).is_some() {
-            runs.extend(changed_members(facts, ledger, gang, &was));
-        }
+    for gang in facts.gangs.iter().filter(|g| !ledger.awaits_reply_of(g)) {
+        runs.extend(facts.changed_members(ledger, gang, &was));
     }
     if runs.is_empty() {
         return;
@@ -39,29 +36,6 @@ pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
         total(spec, &was)
     );
     restart_changed(facts, ledger, &was, &is, &message);
-}
-
-/// Empty if nothing changes, or if too few members are placed.
-fn changed_members<'g>(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    gang: &'g Gang,
-    was: &Membership<'_>,
-) -> Vec<(&'g Member, bool)> {
-    let assigned = facts.assigned_nodes(&gang.key);
-    let mut out = Vec::new();
-    let (mut count, mut differs) = (0_usize, false);
-    for member in gang.members() {
-        let finished = ledger.completed.contains(member) && was.contains(member);
-        // A degrading gang keeps its ranks.
-        let kept = gang.degrades() && ledger.is_under_way(gang) && was.contains(member);
-        let runs = assigned.contains_key(member) || finished || kept;
-        count += usize::from(runs);
-        differs |= runs != was.contains(member);
-        out.push((member, runs));
-    }
-    let enough = count >= gang.min_count.max(0) as usize;
-    if enough && differs { out } else { Vec::new() }
 }
 
 fn total(spec: &TrainingWorkloadSpec, membership: &Membership<'_>) -> i32 {

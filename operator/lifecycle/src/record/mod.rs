@@ -3,6 +3,7 @@
 //!
 //! | stage | records |
 //! | --- | --- |
+//! | 00 [`requests`] | requests for checkpoints before a stop |
 //! | 01 [`spec_changes`] | applied spec; suspension, edits, resizing, requested restarts |
 //! | 02 [`completion`] | members that have succeeded; the end of the workload |
 //! | 03 [`backoffs`] | ends of back-offs and of avoidances |
@@ -20,6 +21,7 @@ mod membership;
 mod partial_start;
 mod preemption;
 mod rejections;
+mod requests;
 mod spec_changes;
 mod starts;
 mod stuck_pods;
@@ -33,11 +35,12 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     if ledger.ended.is_some() {
         return Wake::NEVER;
     }
+    let mut wake = requests::follow_requests(facts, ledger);
     spec_changes::follow_spec(facts, ledger);
-    if ledger.applied.is_none() || facts.spec().suspend {
-        return Wake::NEVER;
+    if ledger.applied.is_none() || facts.spec().suspend && !ledger.awaits_reply() {
+        return wake;
     }
-    let mut wake = completion::record_completions(facts, ledger);
+    wake = wake.min(completion::record_completions(facts, ledger));
     if ledger.ended.is_some() {
         return wake;
     }

@@ -18,10 +18,10 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
         let Some(placement) = facts.placement(ledger, &gang.key) else {
             continue;
         };
-        let by = facts
-            .preemptor(&gang.key)
-            .map(str::to_owned)
-            .or_else(|| taken_member(facts, ledger, gang, placement));
+        let by = facts.preemptor(&gang.key).map(str::to_owned).or_else(|| {
+            let waits = ledger.awaits_reply_of(gang);
+            taken_member(facts, ledger, gang, placement).filter(|_| !waits)
+        });
         let Some(message) = by else { continue };
         let cause = Cause {
             reason: reasons::PREEMPTION_BY_SCHEDULER.into(),

@@ -14,7 +14,9 @@ use crate::waiting::has_dependencies;
 
 pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
     if facts.spec().suspend {
-        suspend(facts, ledger);
+        if !ledger.awaits_reply() {
+            suspend(facts, ledger);
+        }
         return;
     }
     let Some(applied) = ledger.applied.clone() else {
@@ -28,10 +30,14 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
         if is_valid(facts) {
             ledger.release_all(facts);
             apply(facts, ledger);
+            // Other processes can answer otherwise.
+            for domain in ledger.domains.values_mut() {
+                domain.request = None;
+            }
         }
         return;
     }
-    if applied == desired {
+    if applied == desired || ledger.awaits_reply() {
         return;
     }
     let resized = applied.replicas != desired.replicas;

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
-use lockstep_api::words::{count, placed_in_part, time};
+use lockstep_api::words::{checkpoint_wait, count, placed_in_part, time};
 
 use super::notes;
 use super::value::{ConditionValue, condition};
@@ -102,7 +102,13 @@ impl Admission<'_, '_> {
             }
             if let Some(preemption) = &placement.preempting {
                 let unbound = self.unbound(gang, placement, wake).unwrap_or_default();
-                let message = format!("preempting {}{unbound}", preemption.explanation);
+                let saving = preemption
+                    .saving
+                    .filter(|(_, end)| !facts.due(*end).passed(wake));
+                let saving =
+                    saving.map(|(gangs, end)| format!("; {}", checkpoint_wait(gangs, end)));
+                let saving = saving.unwrap_or_default();
+                let message = format!("preempting {}{saving}{unbound}", preemption.explanation);
                 let message = of_gang(key.as_str(), others, &message);
                 return Some(condition(false, reasons::PREEMPTING, message));
             }

@@ -8,6 +8,7 @@ use lockstep_api::words::count;
 use lockstep_api::workload::{FailureAction, TrainingWorkloadStatus};
 
 use super::admission::{Admission, partial_gangs};
+use super::checkpoint::checkpoint_requested;
 use super::counts::Counts;
 use super::notes;
 use super::supervision::restarts_in_place;
@@ -68,6 +69,9 @@ pub(super) fn all(
     put(facts, &mut out, types::SUSPENDED, suspended(facts));
     let in_place = restarts_in_place(facts, ledger, wake);
     put(facts, &mut out, types::RESTARTS_IN_PLACE, in_place);
+    if let Some(requested) = checkpoint_requested(facts, ledger) {
+        put(facts, &mut out, types::CHECKPOINT_REQUESTED, requested);
+    }
     let agree = || condition(false, reasons::PRIORITY_MATCHES, "");
     let was_reported = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();
     let priorities = notes::priorities(facts, ledger).or_else(|| was_reported.then(agree));
@@ -97,7 +101,8 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, value: C
 /// A failed workload does not recover by itself.
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     let failed = end.outcome == Outcome::Failed;
-    conditions.retain(|c| c.type_ != types::RESTARTS_IN_PLACE);
+    let over = [types::RESTARTS_IN_PLACE, types::CHECKPOINT_REQUESTED];
+    conditions.retain(|c| !over.contains(&c.type_.as_str()));
     for (type_, value) in [
         (types::STALLED, condition(failed, &end.reason, &end.message)),
         (

@@ -4,6 +4,7 @@
 //! The previous summary is an input, because conditions keep the time of their last transition.
 
 mod admission;
+mod checkpoint;
 mod conditions;
 pub(crate) mod counts;
 mod notes;

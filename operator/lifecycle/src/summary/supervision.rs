@@ -143,12 +143,12 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
         return Some("members of policy Basic restart one by one".into());
     }
     let pod = first?;
-    let node = pod.place();
-    Some(format!(
-        "when pod {} was made, the agent of node {} was not linked to supervisors",
-        pod.name,
-        node.unwrap_or_default()
-    ))
+    // kube-scheduler chooses the node after the pod was made.
+    let agent = match pod.place() {
+        Some(node) => format!("the agent of node {node} was not linked to supervisors"),
+        None => "no agent was linked to supervisors".to_owned(),
+    };
+    Some(format!("when pod {} was made, {agent}", pod.name))
 }
 
 fn supervisable<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Domain> {

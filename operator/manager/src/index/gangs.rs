@@ -159,12 +159,12 @@ impl State {
         let workload = self.workloads.get(owner)?;
         let class = group.spec.gang.priority_class_name.as_deref();
         let class = PriorityClass::resolve(class, self.priority_classes.values());
-        let preemption_priority = class.ok().flatten().and_then(|c| c.preemption_priority);
+        let class = class.ok().flatten();
         let pods = PodSource::Cluster {
             admitted: self.admitted.get(uid).map(|spec| &spec.pods),
             storage: &self.storage,
         };
-        GangInput::read(group, workload, preemption_priority, pods, previous)
+        GangInput::read(group, workload, class, pods, previous)
     }
 }
 

@@ -1,8 +1,10 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockstep_api::TrainingWorkloadStatus;
-use lockstep_api::workload::{CauseKind, FailureAction, HistoryEntry, Phases};
+use lockstep_api::workload::{
+    CauseKind, CheckpointOutcome, CheckpointRequest, FailureAction, HistoryEntry, Phases,
+};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,7 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::restarts;
+use crate::metrics::{restarts, saves};
 
 /// Most incidents end in these actions.
 fn common_actions() -> impl Iterator<Item = FailureAction> {
@@ -31,6 +33,7 @@ pub(super) struct IncidentMetrics {
     lost: Family<CauseLabels, Counter>,
     restart: Counter,
     preemptions: Counter,
+    checkpoints: Family<OutcomeLabel, Histogram>,
     namespaces: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -71,6 +74,11 @@ struct RecoveryLabels {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
 /// An action that keeps pods can still recreate some, and then takes as long as a recreation of
 /// all.
 const RESULTS: [&str; 2] = ["in_place", "recreated"];
@@ -104,6 +112,7 @@ impl Default for IncidentMetrics {
             lost: Family::default(),
             restart: Counter::default(),
             preemptions: Counter::default(),
+            checkpoints: Family::new_with_constructor(saves),
             namespaces: Arc::default(),
         }
     }
@@ -124,6 +133,24 @@ fn phases_of(p: &Phases) -> [(&'static str, f64); 5] {
 fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
     (&one.domain, one.attempt, one.cause.kind, one.time)
         == (&other.domain, other.attempt, other.cause.kind, other.time)
+}
+
+/// Requests for checkpoints with a new outcome.
+fn outcomes<'a>(
+    old: Option<&TrainingWorkloadStatus>,
+    new: &'a TrainingWorkloadStatus,
+) -> impl Iterator<Item = &'a CheckpointRequest> {
+    let old = old.into_iter().flat_map(|status| &status.domains);
+    let before: BTreeMap<&str, &CheckpointRequest> = old
+        .filter_map(|d| Some((d.key.as_str(), d.checkpoint_request.as_ref()?)))
+        .collect();
+    new.domains.iter().filter_map(move |domain| {
+        let request = domain
+            .checkpoint_request
+            .as_ref()
+            .filter(|r| !r.is_open())?;
+        (before.get(domain.key.as_str()) != Some(&request)).then_some(request)
+    })
 }
 
 impl IncidentMetrics {
@@ -170,9 +197,23 @@ impl IncidentMetrics {
         for entry in entries.filter(|e| !recorded.iter().any(|o| same(o, e))) {
             self.finished(namespace, entry);
         }
+        for request in outcomes(old, new) {
+            self.answered(request);
+        }
         let preemptions = new.preemptions - old.map_or(0, |o| o.preemptions);
         self.preemptions
             .inc_by(u64::try_from(preemptions).unwrap_or_default());
+    }
+
+    fn answered(&self, request: &CheckpointRequest) {
+        let (Some(outcome), Some(millis)) = (request.outcome, request.millis) else {
+            return;
+        };
+        let outcome = outcome.as_str();
+        let labels = OutcomeLabel { outcome };
+        self.checkpoints
+            .get_or_create(&labels)
+            .observe(millis as f64 / 1000.0);
     }
 
     fn finished(&self, namespace: &str, entry: &HistoryEntry) {
@@ -224,6 +265,14 @@ impl IncidentMetrics {
                 drop(metrics.recovery.get_or_create(&labels));
             }
         }
+        for outcome in CheckpointOutcome::ALL.map(CheckpointOutcome::as_str) {
+            drop(metrics.checkpoints.get_or_create(&OutcomeLabel { outcome }));
+        }
+        registry.register(
+            "lockstep_checkpoint_request_seconds",
+            "From a request for a checkpoint to its outcome, by outcome",
+            metrics.checkpoints.clone(),
+        );
         registry.register(
             "lockstep_incidents",
             "Finished incidents by action, by cause, and by whether they used a restart of the budget",

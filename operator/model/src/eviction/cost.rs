@@ -15,15 +15,19 @@ const SLICES: i128 = 7;
 /// Cost of an eviction, in accelerator-seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VictimCost {
-    /// Work since the last checkpoint.
+    /// Work since the last checkpoint. 0 if a checkpoint on request is expected.
     pub lost_work: u64,
+    /// Time of a checkpoint on request.
+    pub save: u64,
     /// Assumed cost of the restart.
     pub restart: u64,
 }
 
 impl VictimCost {
     pub fn total(self) -> u64 {
-        self.lost_work.saturating_add(self.restart)
+        self.lost_work
+            .saturating_add(self.save)
+            .saturating_add(self.restart)
     }
 }
 
@@ -31,9 +35,20 @@ impl Sum for VictimCost {
     fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
         costs.fold(Self::default(), |sum, cost| Self {
             lost_work: sum.lost_work.saturating_add(cost.lost_work),
+            save: sum.save.saturating_add(cost.save),
             restart: sum.restart.saturating_add(cost.restart),
         })
     }
+}
+
+/// What limits the work that a gang would lose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SavedWork {
+    pub checkpoint: Option<DateTime<Utc>>,
+    /// End of its last incident.
+    pub resumed: Option<DateTime<Utc>>,
+    /// Expected time of a checkpoint on request. `None`: none is requested, or the time is unknown.
+    pub save: Option<TimeDelta>,
 }
 
 /// Weights of lost work. Costs are whole accelerator-seconds.
@@ -88,13 +103,10 @@ impl CostModel {
             return VictimCost::default();
         };
         let weight_milli = self.weight_milli(resources);
-        let amount = |seconds: i64| {
-            let milli = weight_milli * i128::from(seconds.max(0));
-            u64::try_from(milli / 1000).unwrap_or(0)
-        };
         VictimCost {
-            lost_work: amount((now - since).num_seconds()),
-            restart: amount(self.restart_overhead_seconds),
+            lost_work: amount(weight_milli, (now - since).num_seconds()),
+            save: 0,
+            restart: amount(weight_milli, self.restart_overhead_seconds),
         }
     }
 
@@ -114,21 +126,35 @@ impl CostModel {
         if other { cpu.max(1000) } else { cpu }
     }
 
-    /// Cost of evicting one pod of a gang. Counts from the latest of: the gang's last checkpoint,
-    /// the end of its last incident (`resumed`), the pod's start.
-    pub fn cost_of_member(
+    /// Cost of evicting one pod of a gang. An expected checkpoint on request replaces lost work that
+    /// is worth more.
+    pub fn cost_of_member(&self, pod: &Pod, work: SavedWork, now: DateTime<Utc>) -> VictimCost {
+        let since = self.member_safe_until(pod, work, now);
+        let full = self.cost(&pod.requests, since, now);
+        match (work.save, since) {
+            (Some(save), Some(since)) if save < now - since => VictimCost {
+                lost_work: 0,
+                save: amount(self.weight_milli(&pod.requests), save.num_seconds() + 1),
+                ..full
+            },
+            _ => full,
+        }
+    }
+
+    /// Time up to which the work of a gang's pod is safe: the latest of the gang's last checkpoint,
+    /// the end of its last incident and the pod's start. `None`: it has not run.
+    pub fn member_safe_until(
         &self,
         pod: &Pod,
-        checkpoint: Option<DateTime<Utc>>,
-        resumed: Option<DateTime<Utc>>,
+        work: SavedWork,
         now: DateTime<Utc>,
-    ) -> VictimCost {
+    ) -> Option<DateTime<Utc>> {
         let safe = pod
             .bound
             .as_ref()
-            .and(self.safe_until(pod, checkpoint, now))
-            .map(|s| resumed.filter(|r| *r <= now).map_or(s, |r| r.max(s)));
-        self.cost(&pod.requests, safe, now)
+            .and(self.safe_until(pod, work.checkpoint, now))?;
+        let resumed = work.resumed.filter(|r| *r <= now);
+        Some(resumed.map_or(safe, |resumed| resumed.max(safe)))
     }
 
     /// Cost of evicting a pod outside gangs.
@@ -151,6 +177,12 @@ impl CostModel {
         let started = pod.started.filter(|_| !pod.pending);
         started.map(|start| safe.max(start))
     }
+}
+
+/// Accelerator-seconds of a pod with this weight.
+fn amount(weight_milli: i128, seconds: i64) -> u64 {
+    let milli = weight_milli * i128::from(seconds.max(0));
+    u64::try_from(milli / 1000).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -186,7 +218,10 @@ mod tests {
         };
         let none = VictimCost::default();
         assert_eq!(model.cost_of_pod(&pod, at(600)), none);
-        assert_eq!(model.cost_of_member(&pod, None, None, at(600)), none);
+        assert_eq!(
+            model.cost_of_member(&pod, SavedWork::default(), at(600)),
+            none
+        );
     }
 
     #[test]
@@ -249,6 +284,28 @@ mod tests {
         }
         let young = cost(&silent, at(600));
         assert_eq!(young, 600 + 120, "nothing is lost from before its start");
+    }
+
+    #[test]
+    fn an_expected_checkpoint_replaces_work_that_is_worth_more() {
+        let model = CostModel::default();
+        let pod = Pod {
+            bound: NodeName::read(Some("n1")),
+            ..mk_pod("8", 0)
+        };
+        let cost = |save: Option<i64>, now| {
+            let work = SavedWork {
+                save: save.map(TimeDelta::milliseconds),
+                ..SavedWork::default()
+            };
+            let cost = model.cost_of_member(&pod, work, at(now));
+            assert_eq!(cost.restart, 8 * 120);
+            assert_eq!(cost.total(), cost.lost_work + cost.save + cost.restart);
+            (cost.lost_work, cost.save)
+        };
+        assert_eq!(cost(None, 600), (8 * 600, 0));
+        assert_eq!(cost(Some(20_300), 600), (0, 8 * 21));
+        assert_eq!(cost(Some(20_300), 20), (8 * 20, 0));
     }
 
     #[test]

@@ -241,9 +241,7 @@ impl<'a> Occupancy<'a> {
     }
 
     fn cost(&self, gang: &PlacedGang<'_>, pod: &Pod) -> VictimCost {
-        self.rules
-            .costs
-            .cost_of_member(pod, gang.checkpoint, gang.resumed, self.now)
+        self.rules.costs.cost_of_member(pod, gang.saved, self.now)
     }
 
     /// True if work with this start is within its guaranteed run time, whose end is recorded.

@@ -11,6 +11,7 @@ use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
 
 use crate::cluster::Snapshot;
 use crate::cluster::pod_list::{ListedPod, Tags};
+use crate::eviction::cost::SavedWork;
 use crate::eviction::rules::Rules;
 use crate::eviction::units::Occupant;
 use crate::eviction::victims::VictimRules;
@@ -35,8 +36,7 @@ pub struct PlacedGang<'a> {
     pub template_labels: Vec<&'a BTreeMap<String, String>>,
     /// True if the gang is finished, has released its placement, or is being preempted.
     pub leaves: bool,
-    pub checkpoint: Option<DateTime<Utc>>,
-    pub resumed: Option<DateTime<Utc>>,
+    pub saved: SavedWork,
     pub pods: &'a [Arc<Pod>],
     /// Its occupants, if all members are known to have bound pods that are not terminating.
     pub bound: Option<&'a [Occupant]>,

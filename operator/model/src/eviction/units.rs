@@ -335,7 +335,8 @@ mod tests {
             preempts: true,
             holds,
             cost: VictimCost {
-                lost_work: 7,
+                lost_work: 4,
+                save: 3,
                 restart: 2,
             },
             eligible: None,

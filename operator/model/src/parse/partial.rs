@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::common::unreadable::{Unreadable, present};
 use crate::nodes::node::{NodeSpecView, NodeStatusView};
-use crate::pods::gang::{preemption_policy, preemption_priority};
+use crate::pods::gang::{checkpoint_wait, preemption_policy, preemption_priority};
 use crate::pods::pdb::Budget;
 use crate::pods::pod_view::{PodSpecView, PodStatusView};
 use crate::pods::priority_class::PriorityClass;
@@ -142,6 +142,7 @@ impl PartialPriorityClass {
             value: self.value,
             preemption: preemption_policy(&self.metadata, self.preemption_policy.as_deref()),
             preemption_priority: preemption_priority(&self.metadata),
+            checkpoint_wait: checkpoint_wait(&self.metadata),
             default: self.global_default,
         })
     }
@@ -181,6 +182,8 @@ pub(crate) fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obje
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use lockstep_api::scheduling::PreemptionPolicy;
     use serde::de::DeserializeOwned;
@@ -248,13 +251,15 @@ mod tests {
     fn a_class_is_read_with_its_policy_and_its_priority_as_a_victim() {
         let class: PartialPriorityClass =
             partial(json!({"metadata": {"name": "high", "annotations":
-            {"training.lockstep.dev/preemption-priority": "7"}}, "value": 100,
+            {"training.lockstep.dev/preemption-priority": "7",
+            "training.lockstep.dev/checkpoint-wait": "1m30s"}}, "value": 100,
             "preemptionPolicy": "Never", "globalDefault": true}));
         let expected = PriorityClass {
             name: "high".into(),
             value: 100,
             preemption: PreemptionPolicy::Never,
             preemption_priority: Some(7),
+            checkpoint_wait: Some(Duration::from_secs(90)),
             default: true,
         };
         assert_eq!(class.scheduling(), Ok(expected));

@@ -1,6 +1,9 @@
 //! Gangs as read from their objects.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Duration as Span;
 use lockstep_api::names::annotations;
 use lockstep_api::scheduling::PreemptionPolicy;
 
@@ -13,6 +16,17 @@ pub fn preemption_priority(class: &ObjectMeta) -> Option<i32> {
         .get(annotations::PREEMPTION_PRIORITY)?
         .parse()
         .ok()
+}
+
+/// Longest wait of gangs of this class for checkpoints of their victims. An invalid time counts as
+/// absent.
+pub fn checkpoint_wait(class: &ObjectMeta) -> Option<Duration> {
+    let wait = class
+        .annotations
+        .as_ref()?
+        .get(annotations::CHECKPOINT_WAIT)?;
+    let span: Span = wait.parse().ok()?;
+    (!span.is_negative()).then(|| span.into())
 }
 
 /// Preemption policy of gangs of this class: the class's annotation, else its `policy`, which the

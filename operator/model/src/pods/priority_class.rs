@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use lockstep_api::scheduling::PreemptionPolicy;
 use thiserror::Error;
 
@@ -8,6 +10,8 @@ pub struct PriorityClass {
     pub preemption: PreemptionPolicy,
     /// Priority of running gangs of the class as victims.
     pub preemption_priority: Option<i32>,
+    /// Longest wait of its gangs for checkpoints of their victims.
+    pub checkpoint_wait: Option<Duration>,
     /// True if it is the cluster's default.
     pub default: bool,
 }

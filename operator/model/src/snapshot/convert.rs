@@ -339,6 +339,7 @@ impl From<PriorityClass> for PriorityClassRecord {
             value,
             preemption,
             preemption_priority,
+            checkpoint_wait,
             default,
         } = class;
         Self {
@@ -346,6 +347,7 @@ impl From<PriorityClass> for PriorityClassRecord {
             value,
             preempts: preemption == PreemptionPolicy::PreemptLowerPriority,
             preemption_priority,
+            checkpoint_wait_seconds: checkpoint_wait.map(|wait| wait.as_secs()),
             default,
         }
     }
@@ -362,6 +364,7 @@ impl From<&PriorityClassRecord> for PriorityClass {
                 PreemptionPolicy::Never
             },
             preemption_priority: record.preemption_priority,
+            checkpoint_wait: record.checkpoint_wait_seconds.map(Duration::from_secs),
             default: record.default,
         }
     }

@@ -16,9 +16,10 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{PodAffinityTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::scheduling::{
-    Backfill, ExcludedNode, LastPreemption, ObservedSpec, Reservation, TopologyLevel, Victim,
+    Backfill, ExcludedNode, LastPreemption, ObservedSpec, PreemptionRequest, Reservation,
+    TopologyLevel, Victim,
 };
-use lockstep_api::workload::{AvoidedNode, FailurePolicy};
+use lockstep_api::workload::{AvoidedNode, CheckpointRequest, FailurePolicy};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -162,6 +163,8 @@ pub struct GangRecord {
     pub priority: i32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_wait_seconds: Option<u64>,
     pub preempts: bool,
     /// True if preemption evicts it whole or not at all.
     pub whole: bool,
@@ -179,6 +182,15 @@ pub struct GangRecord {
     pub templates: Vec<TemplateRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
+    /// Longest time of a checkpoint on request before a preemption. Absent: none is requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_request_seconds: Option<i64>,
+    /// Usual time between checkpoints of a gang from which none is requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_interval_seconds: Option<i64>,
+    /// Open request for a checkpoint before the gang is preempted, without names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_request: Option<PreemptionRequest>,
     /// Ranges of members that have succeeded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completed: Vec<String>,
@@ -253,6 +265,9 @@ pub struct DomainLedgerRecord {
     /// Since when all its members run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<DateTime<Utc>>,
+    /// Last request for a checkpoint, with the id of the gang's open request if it is that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<CheckpointRequest>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -335,6 +350,9 @@ pub struct PriorityClassRecord {
     pub preempts: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
+    /// Longest wait of its gangs for checkpoints of their victims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_wait_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
 }

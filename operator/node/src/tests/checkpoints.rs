@@ -4,7 +4,7 @@ use lockstep_api::restart_order::{CheckpointCall, CheckpointDelivery};
 use lockstep_api::workload::CheckpointSignal;
 
 use super::*;
-use crate::{ChildAnswer, Saved};
+use crate::{ChildReply, Saved};
 
 /// A node with supervised members of a gang of this size, which run attempt 1 and are asked.
 fn asked(members: i32, world: i32) -> Node {
@@ -42,7 +42,7 @@ fn request(node: &mut Node, id: Option<&str>) {
 
 fn answers(node: &mut Node, pod: usize, id: &str, saved: Saved) {
     if let Some(state) = &mut node.pods[pod].supervisor {
-        state.answer = Some(ChildAnswer {
+        state.reply = Some(ChildReply {
             attempt: 1,
             id: id.into(),
             saved,
@@ -137,7 +137,7 @@ fn ends_that_answer_a_request_wait_for_the_slot_and_crashes_do_not() {
 }
 
 #[test]
-fn stop_signals_are_passed_on_when_the_manager_stops_the_attempt_or_replaces_the_pod() {
+fn stop_signals_are_passed_on_when_the_manager_stops_or_replaces_the_pod() {
     let stop = SupervisorCommand::Stop { attempt: 1 };
     let says = |node: &mut Node| node.pass().messages.pop().map(|m| m.command);
     let mut node = asked(1, 1);

@@ -7,6 +7,7 @@ use lockstep_model::{Occupancy, Occupant, PlacedGang, RequestedAmounts};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
+use crate::gang::checkpoint::saved_work;
 use crate::gang::state::GangState;
 use crate::input::TemplateInput;
 use crate::input::hold::GangPhase;
@@ -74,8 +75,7 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
         disruption: Disruption::of(input.whole(), input.gang.basic),
         template_labels: template_labels(gang).collect(),
         leaves: finished || input.released() || gang.disrupted(),
-        checkpoint: input.workload.checkpoint,
-        resumed: input.resumed(),
+        saved: saved_work(context, gang),
         pods: gang.all_pods().as_slice(),
         bound: gang.fully_bound().map(|bound| bound.holds.as_slice()),
         stray: stray.collect(),

@@ -8,7 +8,7 @@ use lockstep_model::Pod;
 
 use super::limits::GuardedPods;
 use super::state::Cycle;
-use super::victims::{VictimState, begun};
+use super::victims::VictimState;
 use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::plan::{PodRef, Step};
@@ -36,7 +36,7 @@ impl Cycle<'_> {
         pending: &[&VictimState],
     ) -> BudgetVerdict {
         let context = self.context;
-        if begun(intent) || context.settings.delete_after.is_some() {
+        if intent.begun() || context.settings.delete_after.is_some() {
             return BudgetVerdict::Allowed(GuardedPods::new());
         }
         // Until then, the API server answers, or the dry run is repeated.

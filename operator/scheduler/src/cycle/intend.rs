@@ -42,7 +42,10 @@ impl Turn<'_> {
         intent.id = intent_id(&intent);
         let follow_on = &eviction.plan.explanation.follow_on;
         let caused = follow_on.iter().map(|f| f.lost).sum();
-        intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
+        let costs = eviction.plan.victims.iter();
+        let mut costs = costs.filter_map(|&unit| eviction.table.costs.get(unit));
+        let saves = costs.any(|cost| cost.save > 0);
+        intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused, saves);
         Ok(DecidedPreemption { intent, decision })
     }
 

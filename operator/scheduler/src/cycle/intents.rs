@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Preemption, Victim};
@@ -17,13 +16,14 @@ use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::Pod;
 
 use super::budgets::{BudgetVerdict, guarded_pods};
+use super::checkpoints::Deadlines;
 use super::intend::lost_work;
 use super::limits::GuardedPods;
 use super::place::place_in_free;
 use super::scheduler_timeout::has_timed_out;
 use super::state::Cycle;
 use super::victims::{
-    NamedVictims, Progress, VictimState, begun, can_stay, find_victims, hold, is_spared,
+    NamedVictims, Progress, ValidIntent, VictimState, can_stay, find_victims, hold, is_spared,
 };
 use crate::capacity::Capacity;
 use crate::capacity::occupancy::occupancy;
@@ -44,38 +44,6 @@ use crate::refusal::{
 /// More than all work can hold.
 const UNLIMITED: i64 = i64::MAX / 2;
 
-/// A valid intent with its victims.
-struct ValidIntent {
-    /// Index of the preemptor.
-    at: usize,
-    intent: Preemption,
-    states: Vec<VictimState>,
-}
-
-impl ValidIntent {
-    fn victims(&self, progress: Progress) -> impl Iterator<Item = &VictimState> {
-        self.states.iter().filter(move |f| f.progress == progress)
-    }
-
-    /// Victims that still hold capacity.
-    fn present(&self) -> impl Iterator<Item = &VictimState> {
-        self.states
-            .iter()
-            .filter(|f| f.progress != Progress::Released)
-    }
-
-    /// Time of the last eviction request (before that, the decision), or the end of the last grace
-    /// period if later.
-    fn since(&self, context: &Context<'_>) -> DateTime<Utc> {
-        let requests = self.intent.victims.iter();
-        let evicted_at = requests.filter_map(|v| v.eviction_requested_at).max();
-        let begin = evicted_at.unwrap_or(self.intent.decided_at);
-        let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
-        let ends = self.present().filter_map(|f| f.ends.filter(in_time));
-        ends.fold(begin, Ord::max)
-    }
-}
-
 /// The next step of an intent.
 enum IntentStep {
     Waits,
@@ -88,6 +56,8 @@ enum IntentStep {
     Spares(Box<Preemption>),
     /// Dry runs or nominations.
     Requests(Vec<Step>),
+    /// Requests checkpoints from these victims.
+    RequestsCheckpoints(Deadlines),
     Evicts {
         /// Use of budgets by the victims.
         guarded: GuardedPods,
@@ -123,7 +93,7 @@ impl Cycle<'_> {
         // In the order of the queue, where gangs with nodes come first.
         valid.sort_by_cached_key(|valid| position(&self.gangs[valid.at]));
         for ValidIntent { intent, states, .. } in &valid {
-            if begun(intent) {
+            if intent.begun() {
                 let guarded = guarded_pods(&self.context, &self.gangs, states);
                 self.limits.spend(&guarded);
             }
@@ -139,7 +109,9 @@ impl Cycle<'_> {
             let kept: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
             for victim in valid.victims(Progress::Pending) {
                 let uid = victim.victim.uid.as_str();
-                if !kept.contains(uid) {
+                if kept.contains(uid) {
+                    self.pending_victims.insert(uid.to_owned());
+                } else {
                     self.capacity.evicting.remove(uid);
                 }
             }
@@ -166,7 +138,7 @@ impl Cycle<'_> {
             let Some(states) = states else {
                 self.withdraw(at);
                 // The dry run may not show the gate, so the decision would be repeated.
-                if gated && !begun(&intent) {
+                if gated && !intent.begun() {
                     record_withdrawal(&context, &mut self.gangs[at]);
                 }
                 continue;
@@ -176,7 +148,7 @@ impl Cycle<'_> {
                 record_eviction(&mut self.gangs[at], &valid.intent);
             }
             // Before its first eviction, an intent can wait for the eviction limit.
-            let waits = !begun(&valid.intent) && valid.victims(Progress::Pending).next().is_some();
+            let waits = !valid.intent.begun() && valid.victims(Progress::Pending).next().is_some();
             if !waits && self.is_overdue(&valid) {
                 record_failed_preemption(&context, &mut self.gangs[at]);
                 self.withdraw(at);
@@ -260,7 +232,7 @@ impl Cycle<'_> {
         if !fits(&after) {
             return IntentStep::DoesNotFit;
         }
-        if !begun(intent)
+        if !intent.begun()
             && let Some(moved) = self.in_free_capacity(at)
         {
             return IntentStep::Moves(Box::new(moved));
@@ -272,11 +244,19 @@ impl Cycle<'_> {
             let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
             return IntentStep::Spares(Box::new(reduced(intent.clone(), left.cloned().collect())));
         }
+        if self.awaits_checkpoints(valid) {
+            return IntentStep::Waits;
+        }
         match self.check_budgets(intent, &pending) {
-            BudgetVerdict::Allowed(guarded) => IntentStep::Evicts {
-                guarded,
-                paced: self.reached_limit(valid),
-            },
+            BudgetVerdict::Allowed(guarded) => {
+                let paced = self.reached_limit(valid);
+                match self.worthwhile_checkpoints(valid) {
+                    deadlines if deadlines.is_empty() || paced.is_some() => {
+                        IntentStep::Evicts { guarded, paced }
+                    }
+                    deadlines => IntentStep::RequestsCheckpoints(deadlines),
+                }
+            }
             BudgetVerdict::NeedsDryRuns(_) if self.is_overdue(valid) => IntentStep::Withdraws,
             BudgetVerdict::NeedsDryRuns(dry_runs) => IntentStep::Requests(dry_runs),
             BudgetVerdict::Denied => IntentStep::Withdraws,
@@ -288,7 +268,7 @@ impl Cycle<'_> {
         match step {
             IntentStep::Waits => {}
             IntentStep::Withdraws => self.withdraw(at),
-            IntentStep::DoesNotFit if begun(&valid.intent) => {
+            IntentStep::DoesNotFit if valid.intent.begun() => {
                 record_failed_preemption(&self.context, &mut self.gangs[at]);
                 self.withdraw(at);
             }
@@ -301,6 +281,15 @@ impl Cycle<'_> {
                 self.gangs[at].status_mut().preemption = Some(*reduced);
             }
             IntentStep::Requests(steps) => self.steps.extend(steps),
+            IntentStep::RequestsCheckpoints(deadlines) => {
+                let intent = self.gangs[at].status_mut().preemption.iter_mut();
+                for victim in intent.flat_map(|intent| &mut intent.victims) {
+                    victim.checkpoint_deadline = deadlines.get(&victim.uid).copied();
+                }
+                if let Some(end) = deadlines.into_values().max() {
+                    self.context.wake.at(end);
+                }
+            }
             IntentStep::Evicts { guarded, paced } => {
                 self.limits.spend(&guarded);
                 self.gangs[at].paced = paced;
@@ -314,16 +303,6 @@ impl Cycle<'_> {
         }
     }
 
-    fn evict_victims(&mut self, valid: &ValidIntent) {
-        let pending: Vec<&VictimState> = valid.victims(Progress::Pending).collect();
-        let gang = &mut self.gangs[valid.at];
-        record_eviction(gang, &valid.intent);
-        note_request(&self.context, gang, &pending);
-        for victim in pending {
-            self.evict(valid, victim);
-        }
-    }
-
     /// True if victims exceed their deadline.
     fn is_overdue(&self, valid: &ValidIntent) -> bool {
         let context = &self.context;
@@ -334,7 +313,7 @@ impl Cycle<'_> {
 
     /// Set if the eviction limit does not permit the first evictions now.
     fn reached_limit(&self, valid: &ValidIntent) -> Option<LimitReached> {
-        if begun(&valid.intent) {
+        if valid.intent.begun() {
             return None;
         }
         let Context { settings, now, .. } = self.context;
@@ -400,46 +379,6 @@ impl Cycle<'_> {
         after
     }
 
-    fn evict(&mut self, valid: &ValidIntent, state: &VictimState) {
-        let (context, victim) = (&self.context, &state.victim);
-        let text = messages::preempted_by(&self.gangs[valid.at], &valid.intent, victim);
-        let preemptor = self.gangs[valid.at].input.key.clone();
-        // An eviction is repeated only if budgets refused it.
-        let first = victim.eviction_requested_at.unwrap_or(context.now);
-        self.limits.evictions.note(&victim.uid, victim.pods, first);
-        let gang = state.gang.map(|at| &mut self.gangs[at]);
-        let Some(pod) = &state.pod else {
-            if let Some(gang) = gang {
-                gang.preempted = Some((preemptor, text));
-            }
-            return;
-        };
-        if let Some(gang) = gang {
-            unassign(gang, pod);
-        }
-        if !pod.disrupted {
-            self.steps.push(Step::MarkPod {
-                preemptor: preemptor.clone(),
-                pod: PodRef::of(pod),
-                message: text,
-            });
-        }
-        let last = self.memory.evicted_at.get(&victim.uid).copied();
-        let retry = context.settings.retry;
-        if last.is_some_and(|last| !context.due(last, retry)) {
-            return;
-        }
-        let evicted_at = &mut self.memory.evicted_at;
-        evicted_at.insert(victim.uid.clone(), context.now);
-        let delete_after = context.settings.delete_after;
-        let by_force = delete_after.is_some_and(|wait| context.due(first, wait));
-        self.steps.push(Step::Evict {
-            preemptor,
-            pod: PodRef::of(pod),
-            by_force,
-        });
-    }
-
     /// Withdraws an intent and releases its nodes.
     fn withdraw(&mut self, at: usize) {
         let gang = &mut self.gangs[at];
@@ -464,23 +403,6 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
     intent.victims = victims;
     intent.id = intent_id(&intent);
     intent
-}
-
-/// Records the time of the first eviction request in the intent.
-fn note_request(context: &Context<'_>, gang: &mut GangState, pending: &[&VictimState]) {
-    let pending: HashSet<&str> = pending.iter().map(|f| f.victim.uid.as_str()).collect();
-    let intent = gang.status_mut().preemption.iter_mut();
-    let victims = intent.flat_map(|intent| &mut intent.victims);
-    for victim in victims.filter(|v| pending.contains(v.uid.as_str())) {
-        victim.eviction_requested_at.get_or_insert(context.now);
-    }
-}
-
-/// Unassigns a member that is evicted alone. A whole gang releases its placement itself.
-fn unassign(gang: &mut GangState, pod: &Pod) {
-    if let (Some(assigned), Some(member)) = (&mut gang.assigned, &pod.member) {
-        Arc::make_mut(assigned).remove(member);
-    }
 }
 
 /// Nominations for pods without a nomination.

@@ -1,6 +1,8 @@
 //! One scheduling cycle: stages over the gangs and a ledger of capacity.
 
 mod budgets;
+mod checkpoints;
+mod evict;
 mod exchange;
 mod intend;
 mod intents;

@@ -15,6 +15,7 @@ use super::state::Cycle;
 use super::turn::Turn;
 use crate::capacity::occupancy::occupancy_with_nodes;
 use crate::context::Context;
+use crate::gang::checkpoint::longest_wait;
 use crate::gang::pending::{NoPreemption, Pending};
 use crate::gang::state::GangState;
 use crate::memory::REFUSAL_HOLDS;
@@ -134,7 +135,11 @@ impl Turn<'_> {
             beyond_budgets: context.settings.delete_after.is_some(),
             refused: &refused,
         };
-        let everything = occupancy_with_nodes(context, memory, capacity, gangs);
+        let mut everything = occupancy_with_nodes(context, memory, capacity, gangs);
+        let wait = longest_wait(context, self.gang);
+        for saved in everything.gangs.iter_mut().map(|g| &mut g.saved) {
+            saved.save = saved.save.filter(|save| *save < wait);
+        }
         let result = self.search_victims(&everything, free, filter);
         result.map_err(|failure| {
             if let Some(Infeasible::GaveUp { steps }) = failure.short {

@@ -2,7 +2,7 @@
 //! changes it.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use lockstep_api::scheduling::Reservation;
@@ -27,6 +27,8 @@ pub(super) struct Cycle<'a> {
     pub limits: EvictionLimits,
     pub queue: QueueState,
     pub steps: Vec<Step>,
+    /// UIDs of victims of valid intents that are not evicted yet.
+    pub pending_victims: HashSet<String>,
 }
 
 impl<'a> Cycle<'a> {
@@ -44,6 +46,7 @@ impl<'a> Cycle<'a> {
             limits: EvictionLimits::default(),
             queue: QueueState::default(),
             steps: Vec::new(),
+            pending_victims: HashSet::new(),
         }
     }
 

@@ -3,9 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::condition::{Condition, find, reasons, types, upsert};
-use lockstep_api::words::placed_in_part;
+use lockstep_api::words::{checkpoint_wait, placed_in_part};
 use lockstep_model::unmet_preferences;
 
+use super::checkpoints::request;
 use super::place::closed_node_count;
 use super::state::Cycle;
 use crate::capacity::Capacity;
@@ -22,12 +23,17 @@ const REPORTED_AFTER: Duration = Duration::from_mins(1);
 impl Cycle<'_> {
     /// Completes the status of each gang. Returns the writes of changed statuses.
     pub(super) fn status_writes(&mut self) -> Vec<Step> {
+        let mut requests = self.checkpoint_requests();
         let context = &self.context;
         let mut steps = Vec::new();
         for gang in &mut self.gangs {
+            let preemptor = request(gang, &mut requests);
             compose(context, self.memory, &self.capacity, gang);
             let write = write_of(context, self.memory, gang);
-            steps.extend(write.map(|w| Step::Status(Box::new(w))));
+            steps.extend(write.map(|w| {
+                let preemptor = w.preemptor.or(preemptor);
+                Step::Status(Box::new(StatusWrite { preemptor, ..w }))
+            }));
         }
         steps
     }
@@ -116,6 +122,11 @@ fn scheduled(
 ) -> Option<(bool, &'static str, String)> {
     if let Some(intent) = &gang.status.preemption {
         let mut text = messages::preempting(intent);
+        if let Some((gangs, end)) = intent.checkpoint_wait()
+            && context.now < end
+        {
+            text = format!("{text}; {}", checkpoint_wait(gangs, end));
+        }
         if let Some(progress) = intent.binding
             && context.due(progress.since, REPORTED_AFTER)
         {

@@ -29,6 +29,39 @@ pub(super) struct VictimState {
     pub ends: Option<DateTime<Utc>>,
 }
 
+/// A valid intent with its victims.
+pub(super) struct ValidIntent {
+    /// Index of the preemptor.
+    pub at: usize,
+    pub intent: Preemption,
+    pub states: Vec<VictimState>,
+}
+
+impl ValidIntent {
+    pub fn victims(&self, progress: Progress) -> impl Iterator<Item = &VictimState> {
+        self.states.iter().filter(move |f| f.progress == progress)
+    }
+
+    /// Victims that still hold capacity.
+    pub fn present(&self) -> impl Iterator<Item = &VictimState> {
+        self.states
+            .iter()
+            .filter(|f| f.progress != Progress::Released)
+    }
+
+    /// Time of the last eviction request (before that, the decision or the end of the wait for
+    /// checkpoints), or the end of the last grace period if later.
+    pub fn since(&self, context: &Context<'_>) -> DateTime<Utc> {
+        let requests = self.intent.victims.iter();
+        let evicted_at = requests.filter_map(|v| v.eviction_requested_at).max();
+        let waited = || self.intent.checkpoint_wait().map(|(_, end)| end);
+        let begin = evicted_at.or_else(waited).unwrap_or(self.intent.decided_at);
+        let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
+        let ends = self.present().filter_map(|f| f.ends.filter(in_time));
+        ends.fold(begin, Ord::max)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Exists, without an eviction request.
@@ -315,12 +348,6 @@ pub(super) fn is_spared(
 /// True if a gang holds capacity past its promise to another gang.
 fn overstays(gang: &GangState, holder: &GangState) -> bool {
     gang.overstays().iter().any(|uid| uid == holder.uid())
-}
-
-/// True if a victim has been evicted. Other terminations do not count.
-pub(super) fn begun(intent: &Preemption) -> bool {
-    let mut victims = intent.victims.iter();
-    victims.any(|v| v.eviction_requested_at.is_some())
 }
 
 /// Takes the victim's capacity from the free capacity; with -1, returns it.

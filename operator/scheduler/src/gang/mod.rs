@@ -1,5 +1,6 @@
 //! State of one gang within a cycle, the decision about it, and the status to write.
 
+pub(crate) mod checkpoint;
 pub mod decision;
 mod growth;
 pub(crate) mod member_pods;

@@ -7,7 +7,9 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::{DomainStatus, Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_api::workload::{
+    CheckpointRequest, DomainStatus, Group, TrainingWorkloadSpec, TrainingWorkloadStatus,
+};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MembersInput {
@@ -28,6 +30,8 @@ pub struct DomainInput {
     pub incident: Option<Replacement>,
     /// Since when all members of the domain run.
     pub healthy_since: Option<DateTime<Utc>>,
+    /// The open request for a checkpoint, otherwise the last one.
+    pub request: Option<CheckpointRequest>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,6 +83,7 @@ impl MembersInput {
                 key: domain.key.clone(),
                 incident: Replacement::of(ledger),
                 healthy_since: ledger.healthy_since,
+                request: ledger.checkpoint_request.clone(),
             })
         });
         Self {

@@ -52,6 +52,8 @@ pub struct GangInput {
     pub gang: Arc<Gang>,
     /// Priority of the running gang as a victim, from its priority class.
     pub preemption_priority: Option<i32>,
+    /// Longest wait for checkpoints of victims, from its priority class.
+    pub checkpoint_wait: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +80,10 @@ pub struct WorkloadInput {
     pub generation: i64,
     pub phase: GangPhase,
     pub checkpoint: Option<DateTime<Utc>>,
+    /// Longest time of a checkpoint on request before a preemption. `None`: none is requested.
+    pub on_request: Option<TimeDelta>,
+    /// Usual time between checkpoints, without `spec.checkpoint`. `None`: unknown.
+    pub checkpoint_interval: Option<TimeDelta>,
     /// Backend that the spec names.
     pub backend: Option<Backend>,
     /// Pod templates in the order of the groups in the spec.
@@ -169,6 +175,8 @@ impl WorkloadInput {
             generation,
             phase,
             checkpoint: _,
+            on_request: _,
+            checkpoint_interval: _,
             backend,
             templates,
             admitted: _,
@@ -260,8 +268,8 @@ impl PodGroupInput {
 }
 
 impl GangInput {
-    /// True if both differ at most in status, resource version and last checkpoint, which do not
-    /// decide where a gang may go.
+    /// True if both differ at most in status, resource version and what is known about checkpoints,
+    /// which do not decide where a gang may go.
     pub(crate) fn alike(&self, other: &Self) -> bool {
         self.key == other.key
             && self.preemption_priority == other.preemption_priority

@@ -12,8 +12,10 @@ use lockstep_api::ids::{DomainKey, GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
-use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, Preemption, Refusal};
-use lockstep_api::workload::DisruptionMode;
+use lockstep_api::scheduling::{
+    NodePlacement, Placement, PodGroupStatus, Preemption, PreemptionRequest, Refusal,
+};
+use lockstep_api::workload::{CheckpointRequest, DisruptionMode};
 use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::snapshot::{
     DomainLedgerRecord, DomainRecord, GangRecord, NodeRecord, PhaseRecord, PlacementRecord,
@@ -45,8 +47,10 @@ pub fn record(
         workload,
         gang: shape,
         preemption_priority,
+        checkpoint_wait,
     } = gang;
     let ledger = &workload.members;
+    let requested = group.status.checkpoint_request.as_ref();
     let templates: Result<Vec<TemplateRecord>, InvalidQuantity> = workload
         .templates
         .iter()
@@ -55,7 +59,7 @@ pub fn record(
     let domains = shape
         .domains
         .iter()
-        .map(|domain| domain_record(domain, ledger));
+        .map(|domain| domain_record(domain, ledger, requested));
     let status = &group.status;
     Ok(GangRecord {
         namespace: key.namespace.to_string(),
@@ -75,6 +79,7 @@ pub fn record(
         },
         priority: group.priority,
         preemption_priority: *preemption_priority,
+        checkpoint_wait_seconds: checkpoint_wait.map(|wait| wait.as_secs()),
         preempts: group.preempts,
         whole: group.whole,
         basic: shape.basic,
@@ -83,6 +88,13 @@ pub fn record(
         domains: domains.collect(),
         templates: templates?,
         last_checkpoint: workload.checkpoint,
+        on_request_seconds: workload.on_request.map(|time| time.num_seconds()),
+        checkpoint_interval_seconds: workload.checkpoint_interval.map(|time| time.num_seconds()),
+        checkpoint_request: requested.map(|request| PreemptionRequest {
+            id: RECORDED.to_owned(),
+            preemptor: String::new(),
+            ..request.clone()
+        }),
         completed: ranges(&ledger.completed),
         finished: ranges(&ledger.finished),
         absent: ranges(&ledger.absent),
@@ -114,10 +126,14 @@ pub fn record(
     })
 }
 
-fn domain_record(domain: &Domain, ledger: &MembersInput) -> DomainRecord {
+fn domain_record(
+    domain: &Domain,
+    ledger: &MembersInput,
+    requested: Option<&PreemptionRequest>,
+) -> DomainRecord {
     let own = ledger.domains.iter().find(|l| l.key == domain.key);
     DomainRecord {
-        ledger: own.map(domain_ledger_record),
+        ledger: own.map(|own| domain_ledger_record(own, requested)),
         members: ranges(&domain.members),
     }
 }
@@ -183,13 +199,25 @@ fn template_record(
     })
 }
 
-fn domain_ledger_record(ledger: &DomainInput) -> DomainLedgerRecord {
+/// `requested`: the request before the preemption of the gang. Ids of others can contain names.
+fn domain_ledger_record(
+    ledger: &DomainInput,
+    requested: Option<&PreemptionRequest>,
+) -> DomainLedgerRecord {
+    let id = |id: &str| match requested {
+        Some(requested) if requested.id == id => RECORDED.to_owned(),
+        _ => String::new(),
+    };
     DomainLedgerRecord {
         incident: ledger.incident.as_ref().map(|incident| ReplacementRecord {
             members: ranges(&incident.members),
             old_pods: incident.old_pods.iter().cloned().collect(),
         }),
         healthy_since: ledger.healthy_since,
+        request: ledger.request.as_ref().map(|request| CheckpointRequest {
+            id: id(&request.id),
+            ..request.clone()
+        }),
     }
 }
 
@@ -259,6 +287,8 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
                 PhaseRecord::Finished => GangPhase::Finished,
             },
             checkpoint: record.last_checkpoint,
+            on_request: record.on_request_seconds.map(TimeDelta::seconds),
+            checkpoint_interval: record.checkpoint_interval_seconds.map(TimeDelta::seconds),
             backend: None,
             templates: templates.collect(),
             admitted: 0,
@@ -293,6 +323,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
                 .collect(),
         }),
         preemption_priority: record.preemption_priority,
+        checkpoint_wait: record.checkpoint_wait_seconds.map(Duration::from_secs),
     })
 }
 
@@ -325,6 +356,7 @@ fn member_ledger(record: &GangRecord) -> MembersInput {
             let DomainLedgerRecord {
                 incident,
                 healthy_since,
+                request,
             } = domain.ledger.as_ref()?;
             Some(DomainInput {
                 key: domain_key(number),
@@ -333,6 +365,7 @@ fn member_ledger(record: &GangRecord) -> MembersInput {
                     old_pods: incident.old_pods.iter().cloned().collect(),
                 }),
                 healthy_since: *healthy_since,
+                request: request.clone(),
             })
         });
     MembersInput {
@@ -371,7 +404,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         }),
         last_preemption: record.last_preemption.clone(),
         withdrawn_preemptions: None,
-        checkpoint_request: None,
+        checkpoint_request: record.checkpoint_request.clone(),
         excluded_nodes: record.excluded_nodes.clone(),
         reservation: record.reservation.clone(),
     }

@@ -8,12 +8,14 @@ use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::ids::{GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_name};
-use lockstep_api::workload::{DisruptionMode, Group};
+use lockstep_api::workload::{CheckpointOccasion, DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::cluster::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
 use lockstep_model::pods::pod::{DEFAULT_GRACE, checkpoint, foreign_gate};
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{AdmittedPods, QuotaCharge, Storage, Template, VolumeCheck, VolumeNeeds};
+use lockstep_model::{
+    AdmittedPods, PriorityClass, QuotaCharge, Storage, Template, VolumeCheck, VolumeNeeds,
+};
 
 use super::{GangEnd, GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
 use crate::input::hold::{GangPhase, Hold};
@@ -38,13 +40,12 @@ pub enum PodSource<'a> {
 }
 
 impl GangInput {
-    /// Reads a gang. `preemption_priority`: its priority as a victim, from its priority class.
-    /// `None` if the pod group is not the workload's: its name would differ. Shares unchanged parts
+    /// Reads a gang with its priority class. `None` if the pod group is not the workload's: its name would differ. Shares unchanged parts
     /// with `previous`.
     pub fn read(
         group: &PodGroup,
         workload: &TrainingWorkload,
-        preemption_priority: Option<i32>,
+        class: Option<&PriorityClass>,
         pods: PodSource<'_>,
         previous: Option<&Self>,
     ) -> Option<Self> {
@@ -74,15 +75,20 @@ impl GangInput {
             .as_ref()
             .and_then(|a| a.get(annotations::LAST_CHECKPOINT))
             .and_then(|text| checkpoint(text));
-        let reported = status
-            .and_then(|s| s.progress.as_ref())
-            .and_then(|p| p.checkpoint_time);
+        let progress = status.and_then(|s| s.progress.as_ref());
+        let reported = progress.and_then(|p| p.checkpoint_time);
+        let on_request = workload.spec.checkpoint.as_ref().map(|c| &c.on_request);
+        let interval = progress.and_then(|p| median(&p.checkpoint_intervals));
         let workload = WorkloadInput {
             uid,
             name: meta.name.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
             phase: phase(workload, &gang),
             checkpoint: declared.max(reported),
+            on_request: on_request
+                .filter(|c| c.occasions.contains(&CheckpointOccasion::Preemption))
+                .map(|c| TimeDelta::seconds(c.timeout_seconds)),
+            checkpoint_interval: interval.filter(|_| on_request.is_none()),
             backend: workload.spec.scheduling.backend,
             templates,
             admitted: pods.revision(),
@@ -98,7 +104,8 @@ impl GangInput {
             group: PodGroupInput::read(group, previous.map(|p| &p.group))?,
             workload: Arc::new(workload),
             gang,
-            preemption_priority,
+            preemption_priority: class.and_then(|c| c.preemption_priority),
+            checkpoint_wait: class.and_then(|c| c.checkpoint_wait),
         })
     }
 }
@@ -224,6 +231,14 @@ impl<'a> PodSource<'a> {
                 .map(|t| &t.storage)
                 .eq(&self.storage_checks(&previous.key.namespace, gang, needs_by_group))
     }
+}
+
+/// Usual time between checkpoints. `None` with less than three.
+fn median(intervals: &[i64]) -> Option<TimeDelta> {
+    let mut sorted = intervals.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.get(sorted.len() / 2).filter(|_| sorted.len() >= 3)?;
+    TimeDelta::try_seconds(*middle)
 }
 
 fn is_named_by(group: &PodGroup, workload: &TrainingWorkload) -> bool {

@@ -5,6 +5,7 @@
 
 mod admitted;
 mod budgets;
+mod checkpoints;
 mod disabled;
 mod elastic;
 mod failed_preemptions;

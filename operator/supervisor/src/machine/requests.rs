@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_supervisor_protocol::{FromSupervisor, SaveAnswer, SavePolicy, SaveRequest, Text};
+use lockstep_supervisor_protocol::{FromSupervisor, SavePolicy, SaveReply, SaveRequest, Text};
 
 use super::event::{Moment, SignalNumber};
 
@@ -34,7 +34,7 @@ struct Call {
     /// Step of the child and its last checkpoint at the request.
     step: Option<u64>,
     saved: Option<u64>,
-    answer: SaveAnswer,
+    reply: SaveReply,
     answered_at: Moment,
 }
 
@@ -60,17 +60,17 @@ impl Requests {
     pub fn patience(&self, timeout: Duration) -> Moment {
         self.call
             .as_ref()
-            .map_or(Moment::ZERO, |call| match call.answer {
-                SaveAnswer::Requested => call.deadline,
-                SaveAnswer::Saved(_) => call.answered_at + timeout,
-                SaveAnswer::Unsupported => Moment::ZERO,
+            .map_or(Moment::ZERO, |call| match call.reply {
+                SaveReply::Requested => call.deadline,
+                SaveReply::Saved(_) => call.answered_at + timeout,
+                SaveReply::Unsupported => Moment::ZERO,
             })
     }
 
     /// True if the child has saved on request, or had the time for it.
     pub fn was_requested(&self) -> bool {
         let mut calls = self.call.iter();
-        calls.any(|call| !call.watch && call.answer != SaveAnswer::Unsupported)
+        calls.any(|call| !call.watch && call.reply != SaveReply::Unsupported)
     }
 
     /// Time at which the held-back stop signal is passed on.
@@ -105,26 +105,26 @@ impl Requests {
     pub fn note(&mut self, step: u64, saved: Option<u64>, words: &str, now: Moment) -> bool {
         self.reads_file |= words.split_ascii_whitespace().any(|w| w == READS_REQUESTS);
         self.saves |= saved.is_some();
-        let open = |call: &&mut Call| call.answer == SaveAnswer::Requested;
+        let open = |call: &&mut Call| call.reply == SaveReply::Requested;
         let (Some(saved), Some(call)) = (saved, self.call.as_mut().filter(open)) else {
             return false;
         };
         let new = call.saved != Some(saved);
-        let answers = if call.watch {
+        let replies = if call.watch {
             new
         } else {
             // The same checkpoint again is a new save if the child is still at its step.
             call.step <= Some(saved) && (new || saved >= step)
         };
-        if answers {
-            (call.answer, call.answered_at) = (SaveAnswer::Saved(saved), now);
+        if replies {
+            (call.reply, call.answered_at) = (SaveReply::Saved(saved), now);
         }
-        answers
+        replies
     }
 
     /// True while the child may save a checkpoint on request.
     pub fn is_open(&self, now: Moment) -> bool {
-        let open = |call: &Call| call.answer == SaveAnswer::Requested && now < call.deadline;
+        let open = |call: &Call| call.reply == SaveReply::Requested && now < call.deadline;
         self.call.as_ref().is_some_and(open)
     }
 
@@ -143,10 +143,10 @@ impl Requests {
             held.unless_requested = None;
         }
         let (step, saved) = reported;
-        let answer = if request.watch && !self.saves {
-            SaveAnswer::Unsupported
+        let reply = if request.watch && !self.saves {
+            SaveReply::Unsupported
         } else {
-            SaveAnswer::Requested
+            SaveReply::Requested
         };
         self.call = Some(Call {
             id: request.id.clone(),
@@ -154,7 +154,7 @@ impl Requests {
             deadline,
             step,
             saved,
-            answer,
+            reply,
             answered_at: Moment::ZERO,
         });
     }
@@ -168,7 +168,7 @@ impl Requests {
     pub fn passed_on(&mut self, written: bool, signalled: bool) -> bool {
         let supported = signalled || written && (self.reads_file || self.saves);
         if let Some(call) = self.call.as_mut().filter(|_| !supported) {
-            call.answer = SaveAnswer::Unsupported;
+            call.reply = SaveReply::Unsupported;
         }
         supported
     }
@@ -180,13 +180,13 @@ impl Requests {
 
     /// What the agent knows of requests and stop signals to the child of this attempt.
     pub fn state(&self, attempt: u64) -> Vec<FromSupervisor> {
-        let answer = self.call.as_ref().map(|call| FromSupervisor::Checkpoint {
+        let reply = self.call.as_ref().map(|call| FromSupervisor::Checkpoint {
             attempt,
             id: call.id.clone(),
-            answer: call.answer,
+            reply: call.reply,
         });
         let passes = self.passes_stops;
         let passes = passes.then_some(FromSupervisor::PassesStops { attempt });
-        answer.into_iter().chain(passes).collect()
+        reply.into_iter().chain(passes).collect()
     }
 }

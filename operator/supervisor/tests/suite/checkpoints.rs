@@ -8,7 +8,7 @@
 use std::fs;
 
 use lockstep_supervisor_protocol::{
-    ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, SaveAnswer, SavePolicy,
+    ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, SavePolicy, SaveReply,
     SaveRequest, Text,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -108,19 +108,19 @@ fn call(id: &str, deadline: u64) -> FromAgent {
 }
 
 /// The next answer to a request.
-fn answer(agent: &mut Agent, id: &str) -> SaveAnswer {
+fn answer(agent: &mut Agent, id: &str) -> SaveReply {
     loop {
         match agent.hears() {
             FromSupervisor::Progress(_) => {}
             FromSupervisor::Checkpoint {
                 attempt: 1,
                 id: of,
-                answer,
+                reply,
             } => {
                 assert_eq!(&*of, id);
-                return answer;
+                return reply;
             }
-            other => panic!("{other:?} instead of an answer"),
+            other => panic!("{other:?} instead of an reply"),
         }
     }
 }
@@ -128,8 +128,8 @@ fn answer(agent: &mut Agent, id: &str) -> SaveAnswer {
 /// The process is asked, and saves this step.
 fn saves(agent: &mut Agent, id: &str, step: u64) {
     agent.says(&call(id, LATER));
-    assert_eq!(answer(agent, id), SaveAnswer::Requested);
-    assert_eq!(answer(agent, id), SaveAnswer::Saved(step));
+    assert_eq!(answer(agent, id), SaveReply::Requested);
+    assert_eq!(answer(agent, id), SaveReply::Saved(step));
 }
 
 fn files(run: &Run, what: &str) -> usize {
@@ -148,7 +148,7 @@ fn a_process_that_has_no_handler_yet_survives_a_request() {
     "#;
     let (run, mut agent) = started(&["sh", "-c", script], Some(USR1));
     agent.says(&call("early", LATER));
-    assert_eq!(answer(&mut agent, "early"), SaveAnswer::Unsupported);
+    assert_eq!(answer(&mut agent, "early"), SaveReply::Unsupported);
     fs::write(run.path("go"), "").unwrap();
     run.file("ready");
     saves(&mut agent, "late", 3);
@@ -176,7 +176,7 @@ fn the_first_processes_with_a_handler_are_signalled_below_any_launcher() {
             files(&run, "signalled") == signalled
         });
         agent.says(&call("a", LATER));
-        assert_eq!(answer(&mut agent, "a"), SaveAnswer::Saved(7));
+        assert_eq!(answer(&mut agent, "a"), SaveReply::Saved(7));
         assert!(!run.path("wrong").exists());
         assert_eq!(files(&run, "signalled"), signalled, "{command:?}");
     }
@@ -219,14 +219,14 @@ fn a_save_that_was_already_running_is_no_answer() {
     let (run, mut agent) = started(&["sh", "-c", script], Some(USR1));
     run.file("ready");
     agent.says(&call("a", LATER));
-    assert_eq!(answer(&mut agent, "a"), SaveAnswer::Requested);
+    assert_eq!(answer(&mut agent, "a"), SaveReply::Requested);
     let saved = |frame| match frame {
         FromSupervisor::Progress(progress) => progress.checkpoint.map(|saved| saved.step),
         other => panic!("{other:?}"),
     };
     while saved(agent.hears()) != Some(95) {}
     fs::write(run.path("go"), "").unwrap();
-    assert_eq!(answer(&mut agent, "a"), SaveAnswer::Saved(101));
+    assert_eq!(answer(&mut agent, "a"), SaveReply::Saved(101));
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn ranks_that_save_and_end_one_after_the_other_end_by_themselves() {
     let (run, mut agent) = started(&["bash", "-c", script], Some(USR1));
     until("all ranks run", || files(&run, "ready") == 3);
     agent.says(&call("a", LATER));
-    assert_eq!(answer(&mut agent, "a"), SaveAnswer::Requested);
+    assert_eq!(answer(&mut agent, "a"), SaveReply::Requested);
     assert_eq!(agent.hears_exit(1), (0, ExitReason::Completed));
     assert_eq!(files(&run, "saved"), 3);
 }
@@ -282,7 +282,7 @@ fn a_stopped_process_gives_no_answer_and_is_killed_by_the_next_order() {
     agent.says(&call("a", 1));
     assert_eq!(
         answer(&mut agent, "a"),
-        SaveAnswer::Requested,
+        SaveReply::Requested,
         "it is too late"
     );
     agent.hold(2);
@@ -318,12 +318,12 @@ fn an_agent_of_protocol_version_1_hears_of_no_request() {
     let (run, mut agent) = started(&["python3", "-c", &worker()], Some(USR1));
     until("the worker is ready", || files(&run, "ready") == 1);
     agent.says(&call("a", LATER));
-    assert_eq!(answer(&mut agent, "a"), SaveAnswer::Requested);
+    assert_eq!(answer(&mut agent, "a"), SaveReply::Requested);
     let mut old = run.agent_of_version(1);
     assert_eq!(old.hears(), FromSupervisor::Started { attempt: 1 });
     assert!(matches!(old.hears(), FromSupervisor::Progress(_)));
     let mut new = run.agent_of_version(2);
     assert_eq!(new.hears(), FromSupervisor::Started { attempt: 1 });
-    assert_eq!(answer(&mut new, "a"), SaveAnswer::Saved(7));
+    assert_eq!(answer(&mut new, "a"), SaveReply::Saved(7));
     run.agent_of_version(1).starts(2);
 }

@@ -3,5 +3,6 @@
 mod agents;
 mod checkpoints;
 mod children;
+mod frameworks;
 mod log;
 mod support;

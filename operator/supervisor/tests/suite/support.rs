@@ -28,7 +28,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockstep-run");
 /// Environment variable of a supervisor and its descendants, unique per test.
 const MARK: &str = "LOCKSTEP_TEST_MARK";
 /// Time limit of a failed test. No passing test waits for it.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(2);
 
 const FILLING: &[u8] = b"#";

@@ -241,7 +241,7 @@ impl<'a> Story<'a> {
 
     async fn checkpoint(&self, team: &str, name: &str) -> Result<()> {
         self.cluster
-            .lockstep(&["checkpoint", name, "-n", team])
+            .lockstep(&["checkpoint", name, "-n", team, "--record"])
             .await
             .map(drop)
     }

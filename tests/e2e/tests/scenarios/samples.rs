@@ -11,16 +11,17 @@ use kube::api::EvictParams;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::labels;
 use lockstep_cluster::cluster::repository;
-use lockstep_cluster::manifests::parse;
+use lockstep_cluster::manifests::{merge, parse};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, in_one_domain, node, restarts, uids};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
+use serde_json::json;
 
 use crate::preemption::{evicted_and_spared, two_low};
 
 /// One test each. The quick start covers `06-without-accelerators`.
-const SAMPLES: [&str; 7] = [
+const SAMPLES: [&str; 8] = [
     "01-minimal",
     "02-topology",
     "03-failure-policy",
@@ -28,6 +29,7 @@ const SAMPLES: [&str; 7] = [
     "05-depends-on",
     "06-without-accelerators",
     "07-preemption-by-cost",
+    "08-checkpoint-on-request",
 ];
 
 fn folder() -> PathBuf {
@@ -282,6 +284,35 @@ async fn sample_preemption_by_cost_evicts_one_gang_and_disables_kube_scheduler_p
             let events = t.event_reasons(workload).await?;
             ensure!(events.iter().any(|r| r == needed), "{workload}: {events:?}");
         }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sample_checkpoint_on_request_is_saved_and_continues() -> Result<()> {
+    let shape = Shape {
+        supervise: true,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "saves", &shape, async |t| {
+        let text = std::fs::read_to_string(folder().join(format!("{}.yaml", SAMPLES[7])))?;
+        let mut sample = parse(&text)?;
+        let container = &mut sample["spec"]["groups"][0]["template"]["spec"]["containers"][0];
+        let program = json!({"env": [
+            {"name": "HOLLOW_STEP_MILLIS", "value": "1000"},
+            {"name": "HOLLOW_ON_CHECKPOINT", "value": "save"},
+        ]});
+        merge(container, program);
+        let name = t.create(sample).await?.name_any();
+        let before = t.running(&name).await?;
+        t.condition(&name, types::READY).await?;
+        let said = t.lockstep(&["checkpoint", &name]).await?;
+        ensure!(said.contains(" was saved after "), "{said}");
+        let after = t.running(&name).await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        let shown = t.lockstep(&["status", &name]).await?;
+        ensure!(shown.contains("Checkpoint requested (User)"), "{shown}");
         Ok(())
     })
     .await

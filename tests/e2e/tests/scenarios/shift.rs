@@ -80,7 +80,7 @@ async fn a_workload_is_restarted_suspended_and_resumed_by_one_field_each() -> Re
         let created = t.workloads().get("llama").await?.metadata;
         let created = serde_json::to_value(created.creation_timestamp)?;
         let created = created.as_str().context("a creation time")?;
-        t.lockstep(&["checkpoint", "llama", "--at", created])
+        t.lockstep(&["checkpoint", "llama", "--record", "--at", created])
             .await?;
         let workload = t.workloads().get("llama").await?;
         let at = workload.annotations().get(annotations::LAST_CHECKPOINT);

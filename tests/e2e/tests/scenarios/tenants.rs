@@ -150,7 +150,7 @@ async fn the_user_role_allows_training_and_the_admin_role_reads_more() -> Result
             &["status", "llama"][..],
             &["explain", "llama"],
             &["top", "-l", "!team"],
-            &["checkpoint", "llama"],
+            &["checkpoint", "llama", "--record"],
             &["restart", "llama", "--dry-run=server"],
         ] {
             let said = t.lockstep(&[verb, &token].concat()).await?;

@@ -9,7 +9,7 @@ use lockstep_agent::supervisors::frames::{frame, on_frame};
 use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM};
 use lockstep_node::{SupervisorCommand, SupervisorState};
 use lockstep_supervisor::machine::{Effect, Ending, Event, Machine, Moment, Waits};
-use lockstep_supervisor_protocol::{FromAgent, FromSupervisor, SaveAnswer, Text};
+use lockstep_supervisor_protocol::{FromAgent, FromSupervisor, SaveReply, Text};
 
 use super::script::{OnCheckpoint, OnTerm, Script};
 use super::table::Ended;
@@ -293,19 +293,19 @@ impl Supervised {
         out
     }
 
-    /// A repeated answer changes nothing.
+    /// A repeated reply changes nothing.
     fn note(&mut self, said: &FromSupervisor, now: DateTime<Utc>) {
-        let FromSupervisor::Checkpoint { answer, .. } = said else {
+        let FromSupervisor::Checkpoint { reply, .. } = said else {
             return;
         };
-        self.patience = match (answer, self.patience) {
-            (SaveAnswer::Requested, _) => {
+        self.patience = match (reply, self.patience) {
+            (SaveReply::Requested, _) => {
                 let deadline = i64::try_from(self.deadline.as_secs()).unwrap_or_default();
                 DateTime::from_timestamp(deadline, 0).map(Patience::Until)
             }
-            (SaveAnswer::Saved(_), before @ Some(Patience::SavedAt(_))) => before,
-            (SaveAnswer::Saved(_), _) => Some(Patience::SavedAt(now)),
-            (SaveAnswer::Unsupported, _) => None,
+            (SaveReply::Saved(_), before @ Some(Patience::SavedAt(_))) => before,
+            (SaveReply::Saved(_), _) => Some(Patience::SavedAt(now)),
+            (SaveReply::Unsupported, _) => None,
         };
     }
 

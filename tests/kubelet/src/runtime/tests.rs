@@ -225,9 +225,9 @@ async fn a_supervised_program_answers_a_request_for_a_checkpoint_as_its_environm
         says(SupervisorCommand::Checkpoint { attempt: 1, call });
         pass(Duration::from_millis(4999)).await;
         assert_eq!(state().exit, None);
-        assert!(!matches!(state().answer.unwrap().saved, Saved::Step(_)));
+        assert!(!matches!(state().reply.unwrap().saved, Saved::Step(_)));
         pass(Duration::from_millis(1)).await;
-        let answer = state().answer.map(|answer| answer.saved);
+        let answer = state().reply.map(|answer| answer.saved);
         let exit = state().exit.map(|exit| exit.code);
         assert_eq!((answer, exit), expected, "{reaction:?}");
     }

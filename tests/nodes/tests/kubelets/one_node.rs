@@ -1,11 +1,12 @@
 //! Scenarios for one node, which `make test` runs if the machine allows it.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use lockstep_api::condition::{reasons, types};
+use lockstep_api::workload::{CheckpointOccasion, CheckpointOutcome};
 use lockstep_cluster::scenario::kept;
 use lockstep_cluster::{eventually, install};
-use lockstep_nodes::incidents::{restarts_in_containers, started};
+use lockstep_nodes::incidents::{GPT, restarts_in_containers, started};
 use lockstep_nodes::real_cluster::LIMIT;
 use serde_json::json;
 
@@ -86,4 +87,40 @@ async fn an_upgrade_of_all_agents_disturbs_no_member() -> Result<()> {
 async fn ready_names_a_config_map_that_is_missing() -> Result<()> {
     let env = json!({"envFrom": [{"configMapRef": {"name": "absent"}}]});
     not_ready_says("config", env, "absent").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_saves_before_a_deletion_and_a_suspension_stop_it() -> Result<()> {
+    on_nodes("checkpoint", async |real, t| {
+        let asks =
+            json!({"checkpoint": {"onRequest": {"signal": "SIGTERM", "timeoutSeconds": 20}}});
+        let (job, before) = started(t, real.members(), asks, json!({})).await?;
+        let answered = async |reason: CheckpointOccasion| {
+            t.workload(GPT, "to have answered", |w| {
+                let domains = w.status.iter().flat_map(|s| &s.domains);
+                let mut requests = domains.filter_map(|d| d.checkpoint_request.as_ref());
+                let last = requests.next().context("no request")?;
+                let saved = [CheckpointOutcome::Saved, CheckpointOutcome::Ended];
+                let outcome = last.outcome.context("the request is open")?;
+                ensure!(
+                    last.reason == reason && saved.contains(&outcome),
+                    "{last:?}"
+                );
+                Ok(())
+            })
+            .await
+        };
+        let pod = before[1].name_any();
+        let delete = ["delete", "pod", &*pod, "-n", &*t.name, "--wait=false"];
+        t.cluster.kubectl(&delete).await?;
+        let status = t.restarted(GPT, 1).await?;
+        answered(CheckpointOccasion::Eviction).await?;
+        ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
+        t.patch_spec(GPT, json!({"suspend": true})).await?;
+        answered(CheckpointOccasion::Suspend).await?;
+        let (occasion, _) = job.checkpoint()?;
+        ensure!(occasion == "stop", "the last checkpoint was {occasion}");
+        Ok(())
+    })
+    .await
 }

@@ -17,6 +17,7 @@
 //! | I14 | who makes no progress in time is found, and nobody else; each hang is answered once | [`hangs`] |
 //! | I15 | a member that is refused or does not start costs running members of policy Basic nothing | [`independent`] |
 //! | I16 | a group whose dependency is broken starts nothing and is not charged | [`dependencies`] |
+//! | I17 | a pod whose checkpoint is requested is not stopped; each request ends in time | [`checkpoints`] |
 //!
 //! I9 is about a lease, which a stepped manager does not have: `operator/manager/src/api` tests it.
 //! What I13 says of reservations: `operator/scheduler/tests/suite`.
@@ -26,6 +27,7 @@
 
 mod attempts;
 mod capacity;
+mod checkpoints;
 mod dependencies;
 mod hangs;
 mod holders;
@@ -76,6 +78,9 @@ pub struct Oracles {
     pub looked: BTreeMap<&'static str, usize>,
 }
 
+/// What is broken, by invariant.
+type Broken = Vec<(&'static str, Vec<String>)>;
+
 impl Oracles {
     /// Looks at what was written since the last time; what is broken, in words.
     pub fn look(&mut self, cluster: &mut SimCluster) -> Vec<String> {
@@ -87,7 +92,15 @@ impl Oracles {
         };
         let mut broken = Vec::new();
         for write in &new {
-            broken.extend(self.judge(write, cluster));
+            for (which, found) in self.judge(write, cluster) {
+                *self.looked.entry(which).or_default() += 1;
+                let by = write.line();
+                broken.extend(
+                    found
+                        .into_iter()
+                        .map(|text| format!("{which}: {text}\n    by {by}")),
+                );
+            }
         }
         broken.extend(hangs::unnoticed(cluster, &self.workloads));
         let held = self.holders.look(cluster, &self.groups, &self.workloads);
@@ -110,45 +123,18 @@ impl Oracles {
         rest::at_rest(cluster, &partial.collect())
     }
 
-    fn judge(&mut self, write: &Write, cluster: &mut SimCluster) -> Vec<String> {
-        let mut broken = Vec::new();
-        let mut note = |which: &'static str, found: Vec<String>| {
-            *self.looked.entry(which).or_default() += 1;
-            broken.extend(
-                found
-                    .into_iter()
-                    .map(|text| format!("{which}: {text}\n    by {}", write.line())),
-            );
-        };
+    /// What a write breaks, by invariant.
+    fn judge(&mut self, write: &Write, cluster: &mut SimCluster) -> Broken {
+        let mut found = Vec::new();
+        let mut note = |which: &'static str, broken: Vec<String>| found.push((which, broken));
         if is_ours(write) {
             note("I4", ownership::judge(write, &self.workloads, &self.groups));
             note("I8", self.pace.judge(write));
         }
         match write.kind {
             WatchedKind::TrainingWorkload => {
-                let new: TrainingWorkload = read(write);
-                let old = self.workloads.insert(write.uid.clone(), new.clone());
-                if old.as_ref().is_some_and(|old| sizes(old) != sizes(&new)) {
-                    self.resized.insert(write.uid.clone());
-                }
-                if write.verb == Verb::Gone {
-                    self.gone.insert(write.uid.clone());
-                    // What its gangs hold, their pods hold: the groups go with the collector.
-                    self.groups
-                        .retain(|_, group| !controls(&write.uid, &group.metadata));
-                }
-                if write.verb == Verb::UpdateStatus && is_ours(write) {
-                    note("I14", self.hangs.answer(&new, &self.workloads, cluster));
-                    if let Some(old) = &old {
-                        note("I16", Dependents::charges(old, &new));
-                    }
-                    let before = old.and_then(|w| w.status).unwrap_or_default();
-                    let after = new.status.clone().unwrap_or_default();
-                    note(
-                        "I15",
-                        independent::judge(&new, &before, &after, write.at, cluster),
-                    );
-                    note("I2 I6", check_order(&before, &after));
+                for (which, broken) in self.workload(write, cluster) {
+                    note(which, broken);
                 }
             }
             WatchedKind::PodGroup if write.verb == Verb::Gone => {
@@ -157,7 +143,7 @@ impl Oracles {
             WatchedKind::PodGroup => {
                 let new: PodGroup = read(write);
                 if self.gone.iter().any(|uid| controls(uid, &new.metadata)) {
-                    return broken;
+                    return found;
                 }
                 let old = self.groups.insert(write.uid.clone(), new);
                 if is_ours(write) && write.verb == Verb::UpdateStatus {
@@ -197,6 +183,9 @@ impl Oracles {
                     note("I10", broken);
                 }
             }
+            WatchedKind::Pod if write.who == "controller" && write.verb == Verb::Delete => {
+                note("I17", checkpoints::stops(write, &self.workloads));
+            }
             WatchedKind::Pod if write.who == "controller" && write.verb == Verb::Create => {
                 note("I1", attempts::judge(write, &self.workloads, cluster));
                 let owner = ownership::owner(&write.object);
@@ -214,7 +203,41 @@ impl Oracles {
             }
             _ => {}
         }
-        broken
+        found
+    }
+
+    fn workload(&mut self, write: &Write, cluster: &mut SimCluster) -> Broken {
+        let mut found = Vec::new();
+        let mut note = |which: &'static str, broken: Vec<String>| found.push((which, broken));
+        let new: TrainingWorkload = read(write);
+        let old = self.workloads.insert(write.uid.clone(), new.clone());
+        if old.as_ref().is_some_and(|old| sizes(old) != sizes(&new)) {
+            self.resized.insert(write.uid.clone());
+        }
+        if write.verb == Verb::Gone {
+            self.gone.insert(write.uid.clone());
+            // What its gangs hold, their pods hold: the groups go with the collector.
+            self.groups
+                .retain(|_, group| !controls(&write.uid, &group.metadata));
+        }
+        if write.verb == Verb::UpdateStatus && is_ours(write) {
+            note("I14", self.hangs.answer(&new, &self.workloads, cluster));
+            if let Some(old) = &old {
+                note("I16", Dependents::charges(old, &new));
+            }
+            let before = old.and_then(|w| w.status).unwrap_or_default();
+            let after = new.status.clone().unwrap_or_default();
+            note(
+                "I15",
+                independent::judge(&new, &before, &after, write.at, cluster),
+            );
+            note("I2 I6", check_order(&before, &after));
+            note("I17", checkpoints::late(&after, write.at));
+            for outcome in checkpoints::outcomes(&before, &after) {
+                note(outcome.as_str(), Vec::new());
+            }
+        }
+        found
     }
 }
 

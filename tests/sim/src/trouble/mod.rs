@@ -59,13 +59,15 @@ kinds! {
     /// A workload is created.
     NewWorkload 12 users::new_workload,
     /// A workload with supervisors is created, whose members report progress.
-    NewTrainer 3 training::new_trainer,
+    NewTrainer 6 training::new_trainer,
     /// A workload is deleted.
     DeleteWorkload 1 users::delete_workload,
     /// A workload is suspended or resumed.
     Suspend 2 users::suspend,
     /// A restart is requested.
     Nonce 1 users::nonce,
+    /// A user requests a checkpoint.
+    RequestCheckpoint 2 users::request_checkpoint,
     /// A group gets more replicas, or fewer.
     Resize 2 users::resize,
     /// A pod is deleted.

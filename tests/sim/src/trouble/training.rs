@@ -25,8 +25,14 @@ pub(super) fn new_trainer(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
 fn trainer(name: &str, rng: &mut fastrand::Rng) -> Value {
     let first = [First::AtOnce, First::WithItsFirstStep][rng.usize(..2)].as_str();
     let gpus = ["0", "1", "1"][rng.usize(..3)];
-    let container = json!({"name": "c", "image": "i", "command": ["train"],
+    let mut container = json!({"name": "c", "image": "i", "command": ["train"],
         "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": gpus}}});
+    let reaction = ["save", "save", "ignore", "0", "143", "7", ""][rng.usize(..7)];
+    if !reaction.is_empty() {
+        let millis = [0, 3_000, 40_000][rng.usize(..3)].to_string();
+        container["env"] = json!([{"name": "HOLLOW_ON_CHECKPOINT", "value": reaction},
+            {"name": "HOLLOW_CHECKPOINT_MILLIS", "value": millis}]);
+    }
     let pod = json!({"restartPolicy": "Never", "containers": [container],
         "terminationGracePeriodSeconds": ([0, 5, 30][rng.usize(..3)])});
     let template = json!({"metadata": {"annotations": {TELLS: first}}, "spec": pod});
@@ -39,10 +45,15 @@ fn trainer(name: &str, rng: &mut fastrand::Rng) -> Value {
         2 => rule("FailWorkload"),
         _ => json!([]),
     };
+    let mut on_request = json!({"timeoutSeconds": ([5, 30][rng.usize(..2)])});
+    if reaction == "143" {
+        on_request["signal"] = json!("SIGTERM");
+    }
     json!({
         "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
+            "checkpoint": {"onRequest": on_request},
             "priorityClassName": CLASSES[rng.usize(..CLASSES.len())].0,
             "groups": [{"name": "a", "replicas": rng.i32(1..4), "template": template}],
             "scheduling": {"policy": "Gang", "gang": {"scope": scope}},

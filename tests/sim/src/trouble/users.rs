@@ -94,6 +94,14 @@ pub(super) fn nonce(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     edit(c, rng, |w, _| w.spec.restart_nonce += 1)
 }
 
+pub(super) fn request_checkpoint(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    edit(c, rng, |w, rng| {
+        let all = w.metadata.annotations.get_or_insert_default();
+        let id = format!("u{}", rng.u8(..));
+        all.insert(annotations::REQUEST_CHECKPOINT.into(), id);
+    })
+}
+
 pub(super) fn resize(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     edit(c, rng, |w, rng| {
         w.spec.groups[0].replicas = Some(rng.i32(1..4));

@@ -56,8 +56,7 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
             .priority_class_name
             .as_ref()
             .and_then(|name| objects.classes.iter().find(|c| c.name == *name));
-        let priority = class.and_then(|c| c.preemption_priority);
-        let gang = GangInput::read(group, workload, priority, PodSource::Templates, None);
+        let gang = GangInput::read(group, workload, class, PodSource::Templates, None);
         gangs.push(Arc::new(gang.unwrap()));
     }
     gangs.sort_by(|a, b| a.key.cmp(&b.key));

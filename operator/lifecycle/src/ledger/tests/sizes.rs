@@ -105,16 +105,17 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
                 replacement: None,
                 tries: 5,
                 uncounted_tries: 5,
-                healthy_since: Some(at()),
+                // Not during an incident.
+                healthy_since: None,
                 restarts_seen: 1000,
                 request: Some(CheckpointRequest {
-                    id: "i".repeat(64),
+                    id: "i".repeat(36),
                     reason: CheckpointOccasion::Preemption,
                     attempt: 100,
                     requested_at: at(),
-                    deadline: at(),
+                    deadline: None,
                     watch: true,
-                    outcome: Some(CheckpointOutcome::Unsupported),
+                    outcome: Some(CheckpointOutcome::Saved),
                     millis: Some(1_000_000),
                     saved_step: Some(1_000_000),
                     steps_lost: Some(1_000_000),
@@ -138,7 +139,12 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
 fn managed(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let entries = fields.iter().map(|(k, v)| (format!("f:{k}"), managed(v)));
+            // An atomic map has one entry.
+            let of = |k: &str, v| match k {
+                "checkpointRequest" => json!({}),
+                _ => managed(v),
+            };
+            let entries = fields.iter().map(|(k, v)| (format!("f:{k}"), of(k, v)));
             entries.collect::<Map<String, Value>>().into()
         }
         Value::Array(items) => {

@@ -255,6 +255,8 @@ impl World {
                 generation: 1,
                 phase: GangPhase::Active,
                 checkpoint: None,
+                on_request: None,
+                checkpoint_interval: None,
                 backend: None,
                 templates,
                 admitted: 0,
@@ -273,6 +275,7 @@ impl World {
                         key: DomainKey::from(&GangKey::whole()),
                         incident: None,
                         healthy_since: None,
+                        request: None,
                     }],
                     ..MembersInput::default()
                 },
@@ -293,6 +296,7 @@ impl World {
                 }],
             }),
             preemption_priority: (self.dice.roll(6) == 0).then_some(60),
+            checkpoint_wait: None,
         };
         self.gangs.insert(key, Arc::new(input));
         "a gang comes"

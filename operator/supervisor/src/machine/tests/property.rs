@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockstep_supervisor_protocol::{
-    ExitReason, FromAgent, FromSupervisor, ProgressLimits, SaveAnswer, Text,
+    ExitReason, FromAgent, FromSupervisor, ProgressLimits, SaveReply, Text,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -387,17 +387,13 @@ impl World {
             FromSupervisor::Started { attempt } => {
                 prop_assert!(self.child && *attempt == self.started);
             }
-            FromSupervisor::Checkpoint {
-                attempt,
-                id,
-                answer,
-            } => {
+            FromSupervisor::Checkpoint { attempt, id, reply } => {
                 prop_assert_eq!(*attempt, self.started);
                 let Some(called) = &self.called else {
                     return Err(TestCaseError::fail("nobody has asked"));
                 };
                 prop_assert_eq!(id, &called.id);
-                if let SaveAnswer::Saved(saved) = answer {
+                if let SaveReply::Saved(saved) = reply {
                     let older = called.step > Some(*saved);
                     prop_assert!(self.told > 0 && (called.watch || !older), "an older step");
                 }

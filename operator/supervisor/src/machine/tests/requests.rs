@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockstep_supervisor_protocol::{
-    ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, SaveAnswer, Text,
+    ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, SaveReply, Text,
 };
 
 use super::{HELD, START, Scene, TERM, USR1, arrived, call, exited, release_held, started};
@@ -51,22 +51,19 @@ fn asked(scene: &mut Scene, id: &str) {
             ..
         }]
     ));
-    assert_eq!(
-        signalled(scene, true),
-        [answered(id, SaveAnswer::Requested)]
-    );
+    assert_eq!(signalled(scene, true), [answered(id, SaveReply::Requested)]);
 }
 
-fn answered(id: &str, answer: SaveAnswer) -> Effect {
+fn answered(id: &str, reply: SaveReply) -> Effect {
     Effect::Send(FromSupervisor::Checkpoint {
         attempt: 1,
         id: Text::cut(id),
-        answer,
+        reply,
     })
 }
 
 fn saved(id: &str, step: u64) -> Effect {
-    answered(id, SaveAnswer::Saved(step))
+    answered(id, SaveReply::Saved(step))
 }
 
 /// Effects of a report, without the report to the agent.
@@ -119,7 +116,7 @@ fn without_a_step_each_new_checkpoint_answers() {
 fn a_repeated_request_is_answered_again_and_the_child_is_not_asked_again() {
     let mut scene = running();
     asked(&mut scene, "a");
-    let asked_before = answered("a", SaveAnswer::Requested);
+    let asked_before = answered("a", SaveReply::Requested);
     assert_eq!(
         called(&mut scene, "a", false),
         std::slice::from_ref(&asked_before)
@@ -138,7 +135,7 @@ fn a_repeated_request_is_answered_again_and_the_child_is_not_asked_again() {
 
 #[test]
 fn a_child_without_a_handler_is_asked_by_the_file_if_it_has_shown_that_it_reads_it() {
-    let unsupported = |id| [answered(id, SaveAnswer::Unsupported)];
+    let unsupported = |id| [answered(id, SaveReply::Unsupported)];
     for (checkpoint, words) in [(None, "loss=1 requests=1"), (Some(0), "")] {
         let mut scene = running();
         called(&mut scene, "a", false);
@@ -148,7 +145,7 @@ fn a_child_without_a_handler_is_asked_by_the_file_if_it_has_shown_that_it_reads_
         assert_eq!(signalled(&mut scene, false), unsupported("b"));
         tells(&mut scene, 1, checkpoint, words);
         called(&mut scene, "c", false);
-        let asked = answered("c", SaveAnswer::Requested);
+        let asked = answered("c", SaveReply::Requested);
         assert_eq!(signalled(&mut scene, false), [asked]);
         called(&mut scene, "d", false);
         let unwritten = scene.gives(Event::Requested {
@@ -165,12 +162,12 @@ fn a_child_whose_next_checkpoint_is_awaited_is_not_asked() {
     let answer = called(&mut scene, "a", true);
     assert_eq!(
         answer,
-        [answered("a", SaveAnswer::Unsupported)],
+        [answered("a", SaveReply::Unsupported)],
         "it has never saved"
     );
     tells(&mut scene, 100, Some(90), "");
     let answer = called(&mut scene, "b", true);
-    assert_eq!(answer, [answered("b", SaveAnswer::Requested)]);
+    assert_eq!(answer, [answered("b", SaveReply::Requested)]);
     assert_eq!(tells(&mut scene, 101, Some(90), ""), []);
     assert_eq!(
         tells(&mut scene, 101, Some(95), ""),

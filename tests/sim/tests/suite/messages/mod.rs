@@ -3,6 +3,7 @@
 //! Short stories produce the messages. Of messages that differ only in names and numbers, the first
 //! is kept. `UPDATE_GOLDEN=1` rewrites the file.
 
+mod checkpoints;
 mod gangs;
 mod queue;
 mod restarts;
@@ -138,7 +139,12 @@ fn said() -> &'static Said {
 
 fn play_all() -> Said {
     let mut said = Said::default();
-    let solo = [solo::STORIES, restarts::STORIES, supervision::STORIES];
+    let solo = [
+        solo::STORIES,
+        restarts::STORIES,
+        supervision::STORIES,
+        checkpoints::STORIES,
+    ];
     for (_, play) in solo.into_iter().flatten() {
         let world = play();
         said.hear(&world.store().log);

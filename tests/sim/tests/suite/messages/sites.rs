@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use super::said;
 
 /// Files and folders, from the root of the repository.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
+    "api/src/workload/checkpoint.rs",
     "operator/lifecycle/src",
     "operator/scheduler/src/messages.rs",
     "operator/scheduler/src/cycle/status.rs",

@@ -93,6 +93,7 @@ pub(super) const STORIES: &[Story] = &[
         world.settle();
         world
     }),
+    ("expects that its victim saves a checkpoint", saves),
     ("is refused again after a preemption", refused_again),
     ("has nobody to schedule it", nobodys),
     ("is told of a preemption that is withdrawn", || {
@@ -120,6 +121,24 @@ fn two_gangs() -> Gangs {
         world.gang(name, LOW);
         world.settle();
     }
+    world
+}
+
+/// The victim has saved on request before.
+fn saves() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang_with("low", LOW, &json!({"checkpoint": {"onRequest": {}}}));
+    world.settle();
+    world.later(3600);
+    let request = json!({"id": "1", "reason": "User", "attempt": 1, "requestedAt": world.now(),
+        "deadline": world.now(), "outcome": "Saved", "millis": 20_000});
+    world.edit("low", |w| {
+        let domains = &mut w.status.get_or_insert_default().domains;
+        domains[0].checkpoint_request = serde_json::from_value(request).ok();
+    });
+    world.later(600);
+    world.gang("high", HIGH);
+    lasts(&mut world, 10);
     world
 }
 

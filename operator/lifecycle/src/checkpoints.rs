@@ -1,0 +1,210 @@
+//! What is known of a request for a checkpoint: answers of members, and ends that answer it.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use lockstep_api::gangs::Gang;
+use lockstep_api::ids::DomainKey;
+use lockstep_api::member::Member;
+use lockstep_api::node_agent::{CheckpointReply, capabilities};
+use lockstep_api::workload::{
+    CheckpointOccasion, CheckpointOnRequest, CheckpointOutcome, CheckpointRequest, CheckpointSignal,
+};
+
+use crate::facts::{Facts, MemberObservation};
+use crate::ledger::{DomainLedger, Ledger};
+use crate::pods::ContainerView;
+
+/// What an evicted pod needs after its answer.
+pub(crate) const BEFORE_KILL: TimeDelta = TimeDelta::seconds(10);
+/// Exit code of a process that SIGTERM ended.
+const TERMINATED: i32 = 143;
+/// Exit code of a shell for a process that a signal ended: this plus the number of the signal.
+const SIGNAL_BASE: i32 = 128;
+
+/// Answer of a member to the request of its domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemberReply {
+    /// None yet.
+    Open,
+    Saved(i64),
+    /// Its process has ended.
+    Ended,
+    Unsupported,
+}
+
+impl<'a> Facts<'a> {
+    pub fn checkpoint_policy(&self) -> Option<&'a CheckpointOnRequest> {
+        self.spec().checkpoint.as_ref().map(|c| &c.on_request)
+    }
+
+    /// Signal by which the running processes of a domain are asked. A change of the spec is for later
+    /// processes.
+    fn request_signal(&self, domain: &DomainKey) -> Option<CheckpointSignal> {
+        self.order(domain)?.checkpoint.as_ref()?.signal
+    }
+
+    /// True if the stop for this reason waits for a checkpoint.
+    pub fn asks_before(&self, reason: CheckpointOccasion) -> bool {
+        let policy = self.checkpoint_policy();
+        policy.is_some_and(|p| p.occasions.contains(&reason))
+    }
+}
+
+impl Ledger {
+    /// True while a stop waits for the answers to requests.
+    pub fn awaits_reply(&self) -> bool {
+        self.domains.values().any(|d| d.open_request().is_some())
+    }
+
+    /// True if a running domain has answered the request with this id.
+    pub fn has_reply(&self, id: &str) -> bool {
+        let requests = self.domains.values().filter_map(|d| {
+            let request = d.request.as_ref()?;
+            (request.id == id && request.attempt == d.attempt).then_some(request)
+        });
+        let mut outcomes = requests.filter_map(|r| r.outcome);
+        outcomes.any(|o| o != CheckpointOutcome::Withdrawn)
+    }
+
+    pub fn awaits_reply_of(&self, gang: &Gang) -> bool {
+        let mut entries = gang.domains.iter().filter_map(|d| self.domain(&d.key));
+        entries.any(|d| d.open_request().is_some())
+    }
+}
+
+impl DomainLedger {
+    pub fn open_request(&self) -> Option<&CheckpointRequest> {
+        self.request.as_ref().filter(|r| r.is_open())
+    }
+
+    /// The request to the processes of this attempt that their ends can answer: it is open, they
+    /// have ended for it, or they were asked by SIGTERM, which cannot be taken back.
+    pub fn request_to_end(
+        &self,
+        facts: &Facts<'_>,
+        domain: &DomainKey,
+    ) -> Option<&CheckpointRequest> {
+        let by_sigterm = facts.request_signal(domain) == Some(CheckpointSignal::Term);
+        let request = self.request.as_ref();
+        request.filter(|r| {
+            r.attempt == self.attempt
+                && !r.watch
+                && match r.outcome {
+                    None | Some(CheckpointOutcome::Ended) => true,
+                    Some(CheckpointOutcome::Unsupported) => false,
+                    Some(
+                        CheckpointOutcome::Saved
+                        | CheckpointOutcome::TimedOut
+                        | CheckpointOutcome::Withdrawn,
+                    ) => by_sigterm,
+                }
+        })
+    }
+
+    /// True if an end of a process with this code answers the request of this attempt.
+    pub fn is_reply(&self, facts: &Facts<'_>, domain: &DomainKey, code: i32) -> bool {
+        let signal = facts.request_signal(domain);
+        let by_signal = signal.map(|s| SIGNAL_BASE + i32::from(s.number()));
+        let replies = [0, TERMINATED].contains(&code) || by_signal == Some(code);
+        replies && self.request_to_end(facts, domain).is_some()
+    }
+}
+
+impl MemberObservation<'_> {
+    /// True if the member's supervisor can be asked for a checkpoint.
+    pub fn can_be_asked(&self) -> bool {
+        let node = self.pod.node.as_deref();
+        let agent = node.and_then(|n| self.facts.agent(n));
+        self.pod.is_supervised() && agent.is_some_and(|a| a.status.has(capabilities::CHECKPOINT))
+    }
+
+    pub fn checkpoint_reply(&self, domain: &DomainLedger, id: &str) -> MemberReply {
+        if self.ended_at(domain.attempt).is_some() || self.pod.terminal() {
+            return MemberReply::Ended;
+        }
+        let agent = self.pod.node.as_deref().and_then(|n| self.facts.agent(n));
+        let mut replies = agent.into_iter().flat_map(|a| &a.status.checkpoints);
+        let own = |a: &&CheckpointReply| self.pod.uid == *a.pod_uid && a.id == id;
+        match replies.find(own).map(|a| a.saved) {
+            Some(Some(step)) => MemberReply::Saved(step),
+            Some(None) => MemberReply::Unsupported,
+            None if agent.is_some() && !self.can_be_asked() => MemberReply::Unsupported,
+            None => MemberReply::Open,
+        }
+    }
+
+    /// Exit code of the training process of this attempt.
+    pub fn ended_at(&self, attempt: i64) -> Option<i32> {
+        let mut reports = self.training_reports();
+        let reported = reports.find(|r| r.attempt == attempt).map(|r| r.exit_code);
+        let shown = self.trainer().and_then(ContainerView::terminated);
+        let shown = shown.filter(|_| !self.pod.is_supervised() || self.pod.terminal());
+        reported.or(shown.map(|t| t.exit_code))
+    }
+}
+
+/// Id of the request before the workload ends at this time by its deadline.
+pub(crate) fn deadline_id(end: DateTime<Utc>) -> String {
+    occasion_id(CheckpointOccasion::Deadline, &end.timestamp().to_string())
+}
+
+/// Id of a request for a reason other than a preemption or a user.
+pub(crate) fn occasion_id(reason: CheckpointOccasion, key: &str) -> String {
+    format!("{}-{key}", reason.as_str().to_lowercase())
+}
+
+/// Grace period of the pods of a group, in seconds; 30 without a value in the template.
+pub(crate) fn grace_seconds(template: &PodTemplateSpec) -> i64 {
+    let spec = template.spec.as_ref();
+    spec.and_then(|s| s.termination_grace_period_seconds)
+        .unwrap_or(30)
+}
+
+/// Last step that a member has reported.
+pub(crate) fn last_step(facts: &Facts<'_>, ledger: &Ledger) -> Option<i64> {
+    let recorded = ledger.progress.as_ref().map(|p| p.step);
+    let reported = facts.pods().filter_map(|pod| {
+        let agent = facts.view.agents().get(pod.node.as_deref()?)?;
+        let mut progress = agent.status.progress.iter();
+        Some(progress.find(|p| pod.uid == *p.pod_uid)?.step)
+    });
+    reported.chain(recorded).max()
+}
+
+/// True if all these members have ended with 0, and the last step is that of the whole training.
+pub(crate) fn has_finished<'m>(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    domain: &DomainLedger,
+    mut members: impl Iterator<Item = &'m Member>,
+) -> bool {
+    let total = ledger.progress.as_ref().and_then(|p| p.total);
+    let complete = total
+        .zip(last_step(facts, ledger))
+        .is_some_and(|(total, step)| step >= total);
+    complete
+        && members.all(|m| {
+            let pod = facts.current(domain, m);
+            ledger.completed.contains(m) || pod.is_some_and(|p| facts.succeeded(m, p))
+        })
+}
+
+/// A request with its outcome.
+pub(crate) fn closed(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    request: &CheckpointRequest,
+    outcome: CheckpointOutcome,
+    saved: Option<i64>,
+) -> CheckpointRequest {
+    let last = last_step(facts, ledger);
+    let kept = saved.or(ledger.progress.as_ref().and_then(|p| p.checkpoint_step));
+    CheckpointRequest {
+        outcome: Some(outcome),
+        deadline: None,
+        millis: Some((facts.now - request.requested_at).num_milliseconds().max(0)),
+        saved_step: saved,
+        steps_lost: last.zip(kept).map(|(last, kept)| (last - kept).max(0)),
+        ..request.clone()
+    }
+}

@@ -1,0 +1,164 @@
+//! Requests for checkpoints that evictions, edits and other requests disturb.
+
+use super::checkpoints::*;
+use chrono::TimeDelta;
+use lockstep_api::scheduling::PreemptionRequest;
+use lockstep_api::workload::{CheckpointOutcome, Phase};
+use lockstep_sim::Solo;
+use serde_json::json;
+
+fn split() -> serde_json::Value {
+    json!({"network": {"world": "Replica"}, "failurePolicy": {"restartScope": "Replica"}})
+}
+
+#[test]
+fn a_deadline_that_was_moved_ends_no_workload_of_which_a_domain_has_answered() {
+    let mut w = asked(Some("ignore"), &split());
+    let ran = w.now() - w.status().start_time.unwrap();
+    w.edit(|spec| spec.active_deadline_seconds = Some(ran.num_seconds() + 25));
+    until_called(&mut w);
+    w.rounds(1);
+    w.exit("g", 0, 143);
+    w.rounds(3);
+    w.edit(|spec| spec.active_deadline_seconds = Some(ran.num_seconds() + 36_000));
+    w.rounds(5);
+    assert_eq!(
+        (w.condition("Failed"), w.pods().len()),
+        ("absent".to_owned(), 3)
+    );
+}
+
+#[test]
+fn an_end_for_a_request_is_no_success_after_the_field_was_removed() {
+    for removed in [true, false] {
+        for code in ["0", "143"] {
+            let on_request = json!({"signal": "SIGTERM", "timeoutSeconds": 30});
+            let mut w = asked(
+                Some(code),
+                &json!({"checkpoint": {"onRequest": on_request}}),
+            );
+            w.edit(|spec| spec.suspend = true);
+            until_called(&mut w);
+            w.rounds(2);
+            w.edit(|spec| {
+                spec.suspend = false;
+                if removed {
+                    spec.checkpoint = None;
+                } else {
+                    spec.checkpoint.as_mut().unwrap().on_request.signal =
+                        Some(lockstep_api::workload::CheckpointSignal::Usr1);
+                }
+            });
+            w.rounds(20);
+            assert_eq!(
+                (w.status().phase, charged(&w)),
+                (Some(Phase::Running), 0),
+                "{removed} {code}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_eviction_without_request_does_not_withdraw_that_of_a_suspension() {
+    let mut w = asked(
+        Some("save"),
+        &json!({"checkpoint": {"onRequest": {"timeoutSeconds": 30, "occasions": ["Suspend"]}}}),
+    );
+    w.edit(|spec| spec.suspend = true);
+    until_called(&mut w);
+    w.rounds(1);
+    w.delete_pod("g", 1);
+    w.rounds(12);
+    assert_eq!(outcome(&w), Some(CheckpointOutcome::Saved));
+}
+
+#[test]
+fn an_eviction_shortens_the_request_of_a_user() {
+    let mut w = asked(
+        Some("ignore"),
+        &json!({"checkpoint": {"onRequest": {"timeoutSeconds": 3600}}}),
+    );
+    request_by_user(&mut w);
+    w.rounds(2);
+    w.delete_pod("g", 1);
+    w.rounds(90);
+    let s = w.status();
+    assert_eq!((s.phase, s.attempt), (Some(Phase::Running), 2));
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_a_regular_checkpoint_is_awaited_restarts_the_gang() {
+    let mut w = asked(Some("ignore"), &json!({"checkpoint": null}));
+    let deadline = w.now() + TimeDelta::seconds(600);
+    w.edit_group("workload", |g| {
+        g.status.get_or_insert_default().checkpoint_request = Some(PreemptionRequest {
+            id: "p".into(),
+            deadline,
+            preemptor: "ns/boss".into(),
+            watch: true,
+        });
+    });
+    w.pass();
+    w.pass();
+    assert!(call(&w).unwrap().watch);
+    w.delete_pod("g", 1);
+    w.pass();
+    w.pass();
+    assert_eq!(outcome(&w), Some(CheckpointOutcome::Ended));
+    assert_eq!(w.status().attempt, 2);
+}
+
+#[test]
+fn a_pod_deleted_by_force_during_a_request_by_a_user_restarts_the_gang() {
+    let mut w = asked(
+        Some("ignore"),
+        &json!({"checkpoint": {"onRequest": {"timeoutSeconds": 3600}}}),
+    );
+    request_by_user(&mut w);
+    w.rounds(2);
+    let key = lockstep_sim::Key::of(&w.pod("g", 1));
+    w.cluster.remove(lockstep_sim::WatchedKind::Pod, &key);
+    w.rounds(90);
+    let s = w.status();
+    assert_eq!((s.phase, s.attempt), (Some(Phase::Running), 2));
+}
+
+#[test]
+fn a_member_that_an_edit_adds_is_not_missed_while_another_gang_is_asked() {
+    let mut spec = json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [],
+        "checkpoint": {"onRequest": {"timeoutSeconds": 30, "occasions": ["User"]}}});
+    for name in ["a", "b"] {
+        let mut group = lockstep_sim::solo::gang(2)["groups"][0].clone();
+        group["name"] = json!(name);
+        group["template"]["spec"]["containers"][0]["env"] =
+            json!([{"name": "HOLLOW_ON_CHECKPOINT", "value": "ignore"}]);
+        spec["groups"].as_array_mut().unwrap().push(group);
+    }
+    let mut w = Solo::supervised(spec);
+    w.settle();
+    request_by_user(&mut w);
+    w.edit(|spec| spec.groups[0].replicas = Some(3));
+    w.rounds(10);
+    assert_eq!(w.status().history, []);
+    w.rounds(60);
+    let causes: Vec<_> = w
+        .status()
+        .history
+        .iter()
+        .map(|h| h.cause.reason.clone())
+        .collect();
+    assert_eq!((causes, w.pods().len()), (vec!["Resize".to_owned()], 5));
+}
+
+#[test]
+fn a_stop_that_is_no_occasion_hides_no_other() {
+    let only_resize = json!({"checkpoint": {"onRequest": {"occasions": ["Resize"]}}});
+    let mut w = asked(Some("save"), &only_resize);
+    w.edit(|spec| {
+        spec.restart_nonce = 1;
+        spec.groups[0].replicas = Some(2);
+    });
+    until_called(&mut w);
+    assert_eq!(call(&w).unwrap().reason, "Resize");
+}
