@@ -61,6 +61,13 @@ impl CheckpointSignal {
     }
 }
 
+/// True if the end of a process with this code replies to a request by this signal: 0, or 128 plus
+/// the number of SIGTERM or of the signal.
+pub fn ends_on_request(code: i32, signal: Option<CheckpointSignal>) -> bool {
+    let by = |signal: CheckpointSignal| code == 128 + i32::from(signal.number());
+    code == 0 || by(CheckpointSignal::Term) || signal.is_some_and(by)
+}
+
 crate::worded! {
     /// Why a checkpoint is requested.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

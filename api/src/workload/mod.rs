@@ -15,7 +15,7 @@ mod tests;
 pub use action::{ActionScope, FailureAction};
 pub use checkpoint::{
     CheckpointOccasion, CheckpointOnRequest, CheckpointOutcome, CheckpointPolicy,
-    CheckpointRequest, CheckpointSignal,
+    CheckpointRequest, CheckpointSignal, ends_on_request,
 };
 pub use failure::{
     ExitCodeOperator, ExitCodes, FailedMember, FailureMatch, FailurePolicy, FailureRule, InPlace,

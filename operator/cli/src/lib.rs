@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`args`] | commands and flags | no |
 //! | [`change`] | the field that a command writes | no |
-//! | [`answers`] | answers to a request for a checkpoint | no |
+//! | [`requests`] | answers to a request for a checkpoint | no |
 //! | [`cluster`] | all access to the API server | yes |
 //! | [`objects`] | helpers for objects | no |
 //! | [`problem`] | errors of requests, in one sentence each | no |
@@ -29,7 +29,6 @@
 //! input gives equal output: a snapshot contains the time of its evaluation.
 
 pub mod agents;
-pub mod answers;
 pub mod args;
 pub mod change;
 pub mod cluster;
@@ -46,6 +45,7 @@ pub mod problem;
 pub mod published;
 pub mod queue;
 pub mod record;
+pub mod requests;
 pub mod roles;
 pub mod status;
 pub mod top;

@@ -7,7 +7,8 @@ use lockstep_api::ids::DomainKey;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::{CheckpointReply, capabilities};
 use lockstep_api::workload::{
-    CheckpointOccasion, CheckpointOnRequest, CheckpointOutcome, CheckpointRequest, CheckpointSignal,
+    CheckpointOccasion, CheckpointOnRequest, CheckpointOutcome, CheckpointRequest,
+    CheckpointSignal, ends_on_request,
 };
 
 use crate::facts::{Facts, MemberObservation};
@@ -16,10 +17,6 @@ use crate::pods::ContainerView;
 
 /// What an evicted pod needs after its answer.
 pub(crate) const BEFORE_KILL: TimeDelta = TimeDelta::seconds(10);
-/// Exit code of a process that SIGTERM ended.
-const TERMINATED: i32 = 143;
-/// Exit code of a shell for a process that a signal ended: this plus the number of the signal.
-const SIGNAL_BASE: i32 = 128;
 
 /// Answer of a member to the request of its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +100,7 @@ impl DomainLedger {
 
     /// True if an end of a process with this code answers the request of this attempt.
     pub fn is_reply(&self, facts: &Facts<'_>, domain: &DomainKey, code: i32) -> bool {
-        let signal = facts.request_signal(domain);
-        let by_signal = signal.map(|s| SIGNAL_BASE + i32::from(s.number()));
-        let replies = [0, TERMINATED].contains(&code) || by_signal == Some(code);
+        let replies = ends_on_request(code, facts.request_signal(domain));
         replies && self.request_to_end(facts, domain).is_some()
     }
 }
@@ -163,11 +158,9 @@ pub(crate) fn grace_seconds(template: &PodTemplateSpec) -> i64 {
 /// Last step that a member has reported.
 pub(crate) fn last_step(facts: &Facts<'_>, ledger: &Ledger) -> Option<i64> {
     let recorded = ledger.progress.as_ref().map(|p| p.step);
-    let reported = facts.pods().filter_map(|pod| {
-        let agent = facts.view.agents().get(pod.node.as_deref()?)?;
-        let mut progress = agent.status.progress.iter();
-        Some(progress.find(|p| pod.uid == *p.pod_uid)?.step)
-    });
+    let reported = facts
+        .pods()
+        .filter_map(|pod| Some(facts.progress_of(pod)?.step));
     reported.chain(recorded).max()
 }
 

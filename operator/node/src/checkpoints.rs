@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 
 use lockstep_api::node_agent::{CheckpointReply, Report};
 use lockstep_api::restart_order::{CheckpointCall, DomainOrder};
+use lockstep_api::workload::ends_on_request;
 
 use super::supervised;
 use super::supervisor::Saved;
 use super::view::{NodePod, NodeView, order_for};
-
-/// Codes of a process that ended because of SIGTERM, or of another signal plus its number.
-const SIGTERM_EXIT: i32 = 143;
-const SIGNAL_BASE: i32 = 128;
 
 pub(super) struct Replies {
     pub list: Vec<CheckpointReply>,
@@ -73,8 +70,5 @@ fn reply(pod: &NodePod, order: &DomainOrder, call: &CheckpointCall) -> Option<Ch
 /// True if an exit answers the open request: the process has saved and ended.
 pub(super) fn is_reply(order: &DomainOrder, report: &Report) -> bool {
     let signal = order.checkpoint.as_ref().and_then(|c| c.signal);
-    let by_signal = signal.map(|s| SIGNAL_BASE + i32::from(s.number()));
-    order.request.is_some()
-        && report.supervised
-        && (matches!(report.exit_code, 0 | SIGTERM_EXIT) || by_signal == Some(report.exit_code))
+    order.request.is_some() && report.supervised && ends_on_request(report.exit_code, signal)
 }

@@ -8,12 +8,12 @@ use kube::ResourceExt;
 use lockstep_api::TrainingWorkload;
 
 use super::show::{WallClock, write};
-use crate::answers::{PendingRequest, RequestProgress};
 use crate::args::{CheckpointArgs, DryRunArg, WriteArgs};
 use crate::change::{FieldChange, FieldEdit, change, request_id};
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
+use crate::requests::{PendingRequest, RequestProgress};
 
 /// Most writes of a command that meet another version of the workload, as many as in client-go's
 /// `retry.DefaultRetry`.

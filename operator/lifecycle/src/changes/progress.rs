@@ -124,14 +124,8 @@ type Reported<'a> = (&'a PodView, &'a MemberProgress);
 
 fn all_reported<'a>(facts: &Facts<'a>) -> Vec<Reported<'a>> {
     let pods = facts.pods();
-    pods.filter_map(|pod| Some((pod, reported(facts, pod)?)))
+    pods.filter_map(|pod| Some((pod, facts.progress_of(pod)?)))
         .collect()
-}
-
-fn reported<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
-    let agent = facts.view.agents().get(pod.node.as_deref()?)?;
-    let mut reported = agent.status.progress.iter();
-    reported.find(|p| pod.uid == *p.pod_uid)
 }
 
 /// The latest checkpoint. A recorded checkpoint keeps its time: a restarted manager receives the

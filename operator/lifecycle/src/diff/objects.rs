@@ -3,6 +3,7 @@ use lockstep_api::PodGroup;
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::membership::Membership;
+use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::scheduling::GangSpec;
 
 use super::rejected::is_recently_rejected;
@@ -114,7 +115,12 @@ pub(super) fn ensure_all(
 /// Tells supervisors that hold back stop signals that the manager stops all members.
 pub(super) fn pass_on_stops(facts: &Facts<'_>) -> Option<Action> {
     let view = facts.view;
+    // Most workloads make no requests, and an order of many members is large.
+    let holds = |d: &DomainOrder| d.checkpoint.is_some() && (!d.stopping || d.request.is_some());
     let present = view.order().filter(|order| order.owned)?;
+    if !present.content.domains.iter().any(holds) {
+        return None;
+    }
     let mut content = present.content.clone();
     for domain in content
         .domains
@@ -123,7 +129,7 @@ pub(super) fn pass_on_stops(facts: &Facts<'_>) -> Option<Action> {
     {
         (domain.request, domain.stopping) = (None, true);
     }
-    (content != present.content).then(|| Action::Update {
+    Some(Action::Update {
         object: Object::RestartOrder(Box::new(build::restart_order(view, content))),
         uid: present.uid.clone(),
         resource_version: present.resource_version.clone(),

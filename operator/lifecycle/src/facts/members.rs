@@ -7,7 +7,7 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::names::DEFAULT_SCHEDULER;
-use lockstep_api::node_agent::{Report, ReportKind};
+use lockstep_api::node_agent::{MemberProgress, Report, ReportKind};
 use lockstep_api::workload::FailureAction;
 
 use super::{Facts, PlacementState};
@@ -160,6 +160,13 @@ impl<'a> Facts<'a> {
         }
         let enough = count >= gang.min_count.max(0) as usize;
         if enough && differs { out } else { Vec::new() }
+    }
+
+    /// The last report of the pod's training process, also of an agent that is away.
+    pub fn progress_of(&self, pod: &PodView) -> Option<&'a MemberProgress> {
+        let agent = self.view.agents().get(pod.node.as_deref()?)?;
+        let mut reported = agent.status.progress.iter();
+        reported.find(|p| pod.uid == *p.pod_uid)
     }
 
     pub fn running(&self, member: &Member, pod: &PodView) -> bool {
