@@ -10,6 +10,7 @@
 //! | [`native_group`] | native groups of `scheduling.k8s.io`, and what an API server supports of them |
 //! | [`restart_order`] | `RestartOrder`, orders of the manager to the node agents |
 //! | [`node_agent`] | `NodeAgent`, reports of a node agent to the manager |
+//! | [`node_signal`] | signals about nodes: faults, and announcements of maintenance or removal |
 //! | [`node_state`] | the state of a node, as all decisions read it |
 //! | [`condition`], [`names`], [`member`] | condition types and reasons, names and labels, member addresses |
 //! | [`member_pod`], [`tier`] | what pods of members say of themselves, and how they restart in place |
@@ -31,6 +32,7 @@ pub mod membership;
 pub mod names;
 pub mod native_group;
 pub mod node_agent;
+pub mod node_signal;
 pub mod node_state;
 pub mod restart_order;
 pub mod scheduling;
@@ -42,7 +44,8 @@ pub mod words;
 pub mod workload;
 
 pub use node_agent::{NodeAgent, NodeAgentStatus};
-pub use node_state::{NodeState, Reach};
+pub use node_signal::{NodeHealthMode, NodeSignal, SignalLevel};
+pub use node_state::{NodeState, Outlook, Reach};
 pub use restart_order::{RestartOrder, RestartOrderSpec};
 pub use scheduling::{PodGroup, PodGroupSpec, PodGroupStatus, Workload, WorkloadSpec};
 pub use template::PodTemplate;

@@ -10,7 +10,26 @@ pub struct NodeState {
     /// Marked against new pods. A drain marks all its nodes before the first eviction.
     pub cordoned: bool,
     /// Being deleted. It takes no new pods, and its pods may still run.
-    pub leaving: bool,
+    pub deleting: bool,
+    /// What signals about it announce.
+    pub outlook: Outlook,
+}
+
+/// The most severe signal that counts, in mode `Act`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outlook {
+    /// None.
+    #[default]
+    Healthy,
+    /// [`SignalLevel::Suspect`](crate::SignalLevel::Suspect).
+    Suspect,
+    /// [`SignalLevel::Leaving`](crate::SignalLevel::Leaving).
+    Leaving {
+        /// The earliest deadline. `None` if no signal has one.
+        deadline: Option<DateTime<Utc>>,
+    },
+    /// [`SignalLevel::Faulty`](crate::SignalLevel::Faulty).
+    Faulty,
 }
 
 /// Whether a node reports to the API server. Silence is a loss only after some time, because nodes
@@ -37,11 +56,12 @@ impl NodeState {
     pub const GONE: Self = Self {
         reach: Reach::Gone,
         cordoned: false,
-        leaving: false,
+        deleting: false,
+        outlook: Outlook::Healthy,
     };
 
     /// True if pods can start on the node, unless its taints prevent it.
     pub fn is_ready(self) -> bool {
-        self.reach == Reach::Responding && !self.leaving
+        self.reach == Reach::Responding && !self.deleting
     }
 }

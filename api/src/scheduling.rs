@@ -4,6 +4,7 @@
 //! served in Lockstep's own group. The status of `PodGroup` has additional fields after its
 //! conditions.
 
+mod move_target;
 mod preemption;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::move_target::MoveTarget;
 pub use self::preemption::{BindingProgress, NextBest, Preemption, PreemptionRequest, Victim};
 use crate::condition::{Condition, find, reasons, types};
 pub use crate::workload::{PreemptionPolicy, TopologyLevel};
@@ -237,6 +239,9 @@ pub struct PodGroupStatus {
     /// something other than capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
+    /// Nodes for a move of the running gang away from nodes with signals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_target: Option<MoveTarget>,
 }
 
 impl PodGroupStatus {

@@ -74,6 +74,10 @@ crate::worded! {
     pub enum CheckpointOccasion {
         /// A gang of higher priority needs the nodes.
         Preemption = "Preemption",
+        /// The gang moves from a node that will be removed or stopped.
+        NodeLeaving = "NodeLeaving",
+        /// The gang moves from a node with a fault that is certain.
+        NodeFaulty = "NodeFaulty",
         /// A pod of the gang is deleted or evicted, as by `kubectl drain`.
         Eviction = "Eviction",
         /// `spec.suspend` is true.

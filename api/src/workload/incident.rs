@@ -160,6 +160,10 @@ crate::worded! {
         Preempted = "Preempted",
         /// Members of a group in `dependsOn` restart or have no placement. Uncounted.
         DependencyBroken = "DependencyBroken",
+        /// The gang moves from a node that will be removed or stopped. Uncounted.
+        NodeLeaving = "NodeLeaving",
+        /// The gang moves from a node with a fault that is certain. Uncounted.
+        NodeFaulty = "NodeFaulty",
     }
 }
 
@@ -174,7 +178,9 @@ impl CauseKind {
             | Self::PodDeleted
             | Self::PodFailed
             | Self::Hang
-            | Self::Preempted => false,
+            | Self::Preempted
+            | Self::NodeLeaving
+            | Self::NodeFaulty => false,
         }
     }
 
@@ -187,7 +193,9 @@ impl CauseKind {
             | Self::Requested
             | Self::Resize
             | Self::Preempted
-            | Self::DependencyBroken => false,
+            | Self::DependencyBroken
+            | Self::NodeLeaving
+            | Self::NodeFaulty => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod action;
 mod checkpoint;
 mod failure;
+mod gang_move;
 mod group;
 mod incident;
 mod rules;
@@ -22,6 +23,7 @@ pub use failure::{
     PodConditionMatch, ProgressPolicy, RestartLimits, RestartScope, SharedMemoryPolicy,
     SupervisorMode, WithoutSupervisor,
 };
+pub use gang_move::{GangMove, MoveOutcome, NodeToLeave};
 pub use group::{Dependency, DependencyCondition, Group};
 pub use incident::{
     Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases, PodReplacement,

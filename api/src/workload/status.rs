@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, Cause, CheckpointRequest, HistoryEntry, Incident, PodReplacement};
+use super::{Backend, Cause, CheckpointRequest, GangMove, HistoryEntry, Incident, PodReplacement};
 use crate::condition::Condition;
 
 /// Status of a workload.
@@ -172,6 +172,9 @@ pub struct GangStatus {
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
     pub avoid: Vec<AvoidedNode>,
+    /// The open move away from nodes with signals, otherwise the last one while its signals stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<GangMove>,
 }
 
 /// A wait before the gang queues again.

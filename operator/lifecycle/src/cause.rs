@@ -20,7 +20,9 @@ pub(crate) fn describe(cause: &Cause) -> String {
         CauseKind::Requested
         | CauseKind::Resize
         | CauseKind::Preempted
-        | CauseKind::DependencyBroken => {
+        | CauseKind::DependencyBroken
+        | CauseKind::NodeLeaving
+        | CauseKind::NodeFaulty => {
             let has_message = !cause.message.is_empty();
             let description = if has_message {
                 &cause.message

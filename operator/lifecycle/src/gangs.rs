@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{find, types};
 use lockstep_api::gangs::Assignments;
-use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionRequest};
+use lockstep_api::scheduling::{MoveTarget, Placement, PodGroupStatus, PreemptionRequest};
 use lockstep_api::words::other_members_pending;
 
 /// Placement of a gang, or the reason why it is not placed.
@@ -29,6 +29,8 @@ pub struct GangView {
     pub refused_at: Option<DateTime<Utc>>,
     /// True if the gang avoids nodes on which kube-scheduler refused its pods.
     pub avoids_nodes: bool,
+    /// Nodes for a move of the gang away from nodes with signals.
+    pub move_target: Option<MoveTarget>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +95,7 @@ impl GangView {
             checkpoint_request: status.checkpoint_request.clone(),
             refused_at: status.refusal.as_ref().map(|r| r.at),
             avoids_nodes: !status.excluded_nodes.is_empty(),
+            move_target: status.move_target.clone(),
         }
     }
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::node_agent::{Arrival, MemberProgress};
 use lockstep_api::tier::Tier;
-use lockstep_api::{NodeAgentStatus, NodeState};
+use lockstep_api::{NodeAgentStatus, NodeSignal, NodeState};
 
 /// A node on which members run or are placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,12 @@ pub struct NodeInfo {
     pub ready_since: Option<DateTime<Utc>>,
     /// With the outages of its zone.
     pub state: NodeState,
+    /// Signals that it has, sorted by name. Empty in mode Off.
+    pub signals: Vec<NodeSignal>,
+    /// `spec.providerID`, which identifies the machine. Empty without one.
+    pub machine: String,
+    /// `status.nodeInfo.bootID`.
+    pub boot: String,
     /// Region and zone from its labels. Empty without them.
     pub zone: String,
     /// `status.declaredFeatures` (KEP-5328).

@@ -45,6 +45,10 @@ pub struct LifecycleSettings {
     /// Names of `RuntimeClass` objects whose pods share the node's sockets, so that a supervisor is
     /// possible.
     pub supervisor_runtime_classes: Vec<String>,
+    /// How long before a deadline a move is due, at least.
+    pub lead_time: TimeDelta,
+    /// A restart for any reason, or a move, leaves nodes whose deadline is nearer than this.
+    pub move_horizon: TimeDelta,
 }
 
 impl Default for LifecycleSettings {
@@ -67,6 +71,8 @@ impl Default for LifecycleSettings {
             backend: Backend::Lockstep,
             supervisor_image: None,
             supervisor_runtime_classes: NVIDIA.map(str::to_owned).to_vec(),
+            lead_time: TimeDelta::minutes(10),
+            move_horizon: TimeDelta::hours(24),
         }
     }
 }

@@ -164,6 +164,7 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
         start_tries,
         held_since,
         avoid,
+        moving,
     } = entry;
     let avoid = avoid.into_iter().map(|(node, avoidance)| AvoidedNode {
         node: node.into(),
@@ -182,6 +183,7 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
         start_tries,
         held_since,
         avoid: avoid.collect(),
+        moving,
     }
 }
 

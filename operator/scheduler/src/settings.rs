@@ -39,6 +39,8 @@ pub struct SchedulerSettings {
     /// True if kube-scheduler keeps nominations by other components (KEP-5278, Kubernetes 1.34).
     /// Otherwise a preemptor's pods stay gated until its victims are gone.
     pub keeps_nominations: bool,
+    /// Most gangs that move away from nodes with signals at once.
+    pub concurrent_moves: usize,
     /// Changes within this time share one cycle.
     pub debounce: Duration,
     /// Longest debounce, for slow cycles without a result.
@@ -63,6 +65,7 @@ impl Default for SchedulerSettings {
             message_interval: Duration::from_secs(5),
             grow_after: Duration::from_mins(10),
             keeps_nominations: true,
+            concurrent_moves: 2,
             debounce: Duration::from_millis(20),
             gather_at_most: Duration::from_millis(500),
         }

@@ -316,7 +316,9 @@ fn repeats(cause: &Cause) -> bool {
         | CauseKind::Preempted
         | CauseKind::Requested
         | CauseKind::Resize
-        | CauseKind::DependencyBroken => false,
+        | CauseKind::DependencyBroken
+        | CauseKind::NodeLeaving
+        | CauseKind::NodeFaulty => false,
     }
 }
 

@@ -17,8 +17,8 @@ use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, RunningIndexes};
 use lockstep_api::workload::{
-    AppliedSpec, Backoff, Cause, CheckpointRequest, FailureAction, HistoryEntry, IncidentStage,
-    TrainingProgress, TrainingWorkloadSpec,
+    AppliedSpec, Backoff, Cause, CheckpointRequest, FailureAction, GangMove, HistoryEntry,
+    IncidentStage, TrainingProgress, TrainingWorkloadSpec,
 };
 
 pub(crate) use spent::{Loss, Spent};
@@ -62,6 +62,8 @@ pub(crate) struct GangLedger {
     pub start_tries: i32,
     pub held_since: Option<DateTime<Utc>>,
     pub avoid: BTreeMap<NodeName, Avoidance>,
+    /// The open move away from nodes with signals, otherwise the last one while its signals stand.
+    pub moving: Option<GangMove>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

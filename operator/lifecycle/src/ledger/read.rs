@@ -103,6 +103,7 @@ fn gang(status: &GangStatus) -> Option<(GangKey, GangLedger)> {
         start_tries,
         held_since,
         avoid,
+        moving,
     } = status;
     let ledger = GangLedger {
         started: *started,
@@ -112,6 +113,7 @@ fn gang(status: &GangStatus) -> Option<(GangKey, GangLedger)> {
         start_tries: *start_tries,
         held_since: *held_since,
         avoid: avoid.iter().filter_map(avoidance).collect(),
+        moving: moving.clone(),
     };
     Some((GangKey::read(Some(key))?, ledger))
 }

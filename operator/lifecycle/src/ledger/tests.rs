@@ -195,6 +195,7 @@ prop_compose! {
                 .into_iter()
                 .map(|(node, (reason, until))| (node.parse().unwrap(), Avoidance { reason, until }))
                 .collect(),
+            moving: None,
         }
     }
 }

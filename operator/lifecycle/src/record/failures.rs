@@ -164,7 +164,9 @@ fn is_awaited(pass: &DomainPass<'_>, failure: &Failure) -> bool {
         | CauseKind::Preempted
         | CauseKind::Requested
         | CauseKind::Resize
-        | CauseKind::DependencyBroken => false,
+        | CauseKind::DependencyBroken
+        | CauseKind::NodeLeaving
+        | CauseKind::NodeFaulty => false,
     }
 }
 

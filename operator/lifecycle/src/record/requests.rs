@@ -233,7 +233,9 @@ fn is_settled(last: Option<&CheckpointRequest>, entry: &DomainLedger, occasion: 
             CheckpointOccasion::Suspend
             | CheckpointOccasion::Resize
             | CheckpointOccasion::Restart
-            | CheckpointOccasion::Deadline => is_same_stop && last.id == occasion.id,
+            | CheckpointOccasion::Deadline
+            | CheckpointOccasion::NodeLeaving
+            | CheckpointOccasion::NodeFaulty => is_same_stop && last.id == occasion.id,
         }
     })
 }

@@ -126,6 +126,9 @@ fn deletion_requested_at(partial: &PartialPod) -> Option<DateTime<Utc>> {
 /// Leaves `ready_since` unset.
 pub fn node_info(partial: &PartialNode, node: &Node) -> NodeInfo {
     NodeInfo {
+        signals: Vec::new(),
+        machine: partial.spec.provider_id.clone(),
+        boot: partial.status.node_info.boot_id.clone(),
         not_ready_since: partial.not_ready_since(),
         became_ready: partial.became_ready(),
         ready_since: None,

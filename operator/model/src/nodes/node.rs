@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ids::NodeName;
-use lockstep_api::{NodeState, Reach};
+use lockstep_api::{NodeState, Outlook, Reach};
 use serde::Deserialize;
 
 use crate::common::unreadable::Unreadable;
@@ -38,10 +38,13 @@ pub struct Node {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeSpecView {
     pub taints: Vec<Taint>,
     pub unschedulable: bool,
+    /// Identifies the machine.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -61,6 +64,9 @@ pub struct NodeVersions {
     pub kubelet_version: String,
     /// For example `containerd://2.4.2`.
     pub container_runtime_version: String,
+    /// Changes when the machine boots.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
 }
 
 impl Node {
@@ -97,7 +103,8 @@ impl Node {
                     ready
                 },
                 cordoned: false,
-                leaving: metadata.deletion_timestamp.is_some(),
+                deleting: metadata.deletion_timestamp.is_some(),
+                outlook: Outlook::Healthy,
             },
         };
         node.read_cordon(spec.unschedulable);

@@ -95,7 +95,7 @@ impl NodeRecord {
             state,
         } = node;
         let (silent_since, outage) = match state.reach {
-            Reach::Silent { since } if !state.leaving => (since, since.is_none()),
+            Reach::Silent { since } if !state.deleting => (since, since.is_none()),
             _ => (None, false),
         };
         Self {

@@ -88,7 +88,7 @@ impl Node<'_> {
             return DecidedNode::Usable;
         }
         let since = match node.state.reach {
-            _ if node.state.leaving => return DecidedNode::Lost,
+            _ if node.state.deleting => return DecidedNode::Lost,
             Reach::OutOfService | Reach::Gone => return DecidedNode::Lost,
             Reach::Silent { since: None } => return DecidedNode::Unusable,
             Reach::Silent { since: Some(since) } => since,

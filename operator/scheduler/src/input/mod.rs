@@ -19,7 +19,7 @@ use lockstep_api::gangs::{Assignments, Gang};
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyLevel};
-use lockstep_api::workload::{AvoidedNode, Backend};
+use lockstep_api::workload::{AvoidedNode, Backend, GangMove};
 use lockstep_model::cluster::neighbours::LabelSelector;
 use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::pods::slots::is_slot;
@@ -95,6 +95,8 @@ pub struct WorkloadInput {
     /// How long a node may be silent before it is lost (`failurePolicy.nodeLostSeconds`).
     pub node_lost: TimeDelta,
     pub avoid: Vec<AvoidedNode>,
+    /// The open move away from nodes with signals, otherwise the last one.
+    pub moving: Option<GangMove>,
     /// Consecutive placements that ended before all members ran.
     pub placement_tries: i32,
     /// Latest end of the gang: the workload's deadline plus the pods' grace period. `None`:
@@ -183,6 +185,7 @@ impl WorkloadInput {
             released,
             node_lost,
             avoid,
+            moving,
             placement_tries,
             ends,
             members,
@@ -196,6 +199,7 @@ impl WorkloadInput {
             && *released == other.released
             && *node_lost == other.node_lost
             && *avoid == other.avoid
+            && *moving == other.moving
             && *placement_tries == other.placement_tries
             && *ends == other.ends
             && *members == other.members

@@ -295,6 +295,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             released: released.then(|| RECORDED.to_owned()),
             node_lost: TimeDelta::try_seconds(record.node_lost_seconds).unwrap_or(TimeDelta::MAX),
             avoid: record.avoid.clone(),
+            moving: None,
             placement_tries: record.placement_tries,
             ends: record.ends.map(GangEnd::At).or_else(|| {
                 let lasts = TimeDelta::try_seconds(record.lasts?);
@@ -406,6 +407,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         withdrawn_preemptions: None,
         checkpoint_request: record.checkpoint_request.clone(),
         excluded_nodes: record.excluded_nodes.clone(),
+        move_target: None,
         reservation: record.reservation.clone(),
     }
 }

@@ -95,6 +95,7 @@ impl GangInput {
             released: ledger.and_then(|l| l.released.clone()),
             node_lost: TimeDelta::seconds(workload.spec.failure_policy.node_lost_seconds),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
+            moving: ledger.and_then(|l| l.moving.clone()),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
             ends: ends(workload),
             members: MembersInput::read(&gang, &workload.spec, status),

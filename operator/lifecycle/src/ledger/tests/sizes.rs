@@ -96,6 +96,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             start_tries: 2,
             held_since: Some(at()),
             avoid: [("n".repeat(63).parse().unwrap(), avoidance.clone())].into(),
+            moving: None,
         };
         ledger.gangs.insert(gang.key.clone(), entry);
         for domain in &gang.domains {

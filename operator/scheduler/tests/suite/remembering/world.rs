@@ -263,6 +263,7 @@ impl World {
                 released: None,
                 node_lost: TimeDelta::seconds(60),
                 avoid: Vec::new(),
+                moving: None,
                 placement_tries: 0,
                 ends: self.dice.one(&[
                     None,
