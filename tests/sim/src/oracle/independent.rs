@@ -55,12 +55,18 @@ pub(super) fn judge(
     broken
 }
 
-/// True if all containers had run for some time.
+/// True if the pod existed and all its containers had run for some time. The clock of its node can be
+/// behind, so the start of a container alone can name a time before the pod's creation.
 fn runs(pod: &Pod, at: DateTime<Utc>) -> bool {
+    let created = pod.metadata.creation_timestamp.as_ref();
+    let existed = created
+        .and_then(lockstep_api::time::utc)
+        .is_some_and(|created| created + KNOWN <= at);
     let status = pod.status.iter();
     let mut containers = status.flat_map(|s| s.container_statuses.iter().flatten());
     let running = pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
-    running
+    existed
+        && running
         && containers.all(|c| {
             let running = c.state.as_ref().and_then(|s| s.running.as_ref());
             let since = running.and_then(|r| lockstep_api::time::utc(r.started_at.as_ref()?));
