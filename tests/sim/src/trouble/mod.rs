@@ -180,9 +180,9 @@ kinds! {
     /// A policy refuses new pods of one replica. Or it is removed.
     RefuseReplica 2 control_plane::refuse_replica,
     /// Another controller adds a scheduling gate to new pods.
-    Gates 1 control_plane::gates,
+    Gates 3 control_plane::gates,
     /// The gates open.
-    GatesOpen 6 control_plane::gates_open,
+    GatesOpen 12 control_plane::gates_open,
     /// Writes of one kind are refused: by a policy, by overload, by an error of the server.
     Refusals 1 control_plane::refusals,
     /// Refusals end.
