@@ -141,7 +141,7 @@ async fn upgraded_and_removed(
             .await?;
         kill_restarts_in_containers(real, t, &job, &before, 1).await?;
         new.doctor(real).await?;
-        for line in documented("## Remove")?.iter().take(2) {
+        for line in documented("### Remove\n")?.iter().take(2) {
             play(&real.cluster, &new.0, line).await?;
         }
         remove(real, &new).await?;
@@ -160,7 +160,7 @@ async fn a_release_by_kustomize_is_upgraded_and_removed() -> Result<()> {
             .map(drop)
     };
     upgraded_and_removed("kustomize", apply, async |real, release| {
-        for line in documented("## Remove")?.iter().skip(2) {
+        for line in documented("### Remove\n")?.iter().skip(2) {
             play(&real.cluster, &release.0, line).await?;
         }
         Ok(())
@@ -219,7 +219,7 @@ async fn a_release_by_olm_is_upgraded_and_removed() -> Result<()> {
     };
     upgraded_and_removed("olm", apply, async |real, release| {
         real.cluster.kubectl(&["delete", "-f", &file(real)]).await?;
-        for line in documented("### Under OLM")? {
+        for line in documented("### Remove under OLM")? {
             play(&real.cluster, &release.0, &line).await?;
         }
         let namespace = ["delete", "namespace", OPERATORS];
