@@ -64,10 +64,10 @@ pub struct DomainOrder {
     pub progress: Option<ProgressPolicy>,
     /// How the processes are asked for a checkpoint. Applies from the next start of a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<CheckpointDelivery>,
+    pub checkpoint: Option<SavePolicyOrder>,
     /// The open request for a checkpoint to the processes of this attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<CheckpointCall>,
+    pub request: Option<SaveRequestOrder>,
     /// True if the manager stops the members of this attempt: supervisors hold back no stop signal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopping: bool,
@@ -107,7 +107,7 @@ pub struct DomainOrder {
 /// How processes are asked for a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CheckpointDelivery {
+pub struct SavePolicyOrder {
     /// Signal to processes with a handler. Absent: the file only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<CheckpointSignal>,
@@ -122,7 +122,7 @@ pub struct CheckpointDelivery {
 /// A request for a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CheckpointCall {
+pub struct SaveRequestOrder {
     /// Id of the request.
     pub id: String,
     /// Reason, for the process.

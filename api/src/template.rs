@@ -18,6 +18,16 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PodTemplate(pub PodTemplateSpec);
 
+/// Default grace period of pods, in seconds.
+pub const DEFAULT_GRACE: i64 = 30;
+
+/// Grace period of the pods of a template, in seconds.
+pub fn grace_seconds(template: &PodTemplateSpec) -> i64 {
+    let spec = template.spec.as_ref();
+    spec.and_then(|s| s.termination_grace_period_seconds)
+        .unwrap_or(DEFAULT_GRACE)
+}
+
 impl<'de> Deserialize<'de> for PodTemplate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;

@@ -1,7 +1,6 @@
 //! What is known of a request for a checkpoint: answers of members, and ends that answer it.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::Member;
@@ -146,13 +145,6 @@ pub(crate) fn deadline_id(end: DateTime<Utc>) -> String {
 /// Id of a request for a reason other than a preemption or a user.
 pub(crate) fn occasion_id(reason: CheckpointOccasion, key: &str) -> String {
     format!("{}-{key}", reason.as_str().to_lowercase())
-}
-
-/// Grace period of the pods of a group, in seconds; 30 without a value in the template.
-pub(crate) fn grace_seconds(template: &PodTemplateSpec) -> i64 {
-    let spec = template.spec.as_ref();
-    spec.and_then(|s| s.termination_grace_period_seconds)
-        .unwrap_or(30)
 }
 
 /// Last step that a member has reported.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lockstep_api::node_agent::{CheckpointReply, Report};
-use lockstep_api::restart_order::{CheckpointCall, DomainOrder};
+use lockstep_api::restart_order::{DomainOrder, SaveRequestOrder};
 use lockstep_api::workload::ends_on_request;
 
 use super::supervised;
@@ -23,12 +23,12 @@ pub(super) fn replies(view: &NodeView<'_>) -> Replies {
     let mut domains: BTreeMap<(&str, &str), Vec<CheckpointReply>> = BTreeMap::new();
     for pod in view.pods {
         let order = order_for(view.orders, pod).filter(|o| supervised::is_for(o, pod));
-        let Some((order, call)) = order.and_then(|o| Some((o, o.request.as_ref()?))) else {
+        let Some((order, request)) = order.and_then(|o| Some((o, o.request.as_ref()?))) else {
             continue;
         };
         let mut before = published.iter();
-        let before = before.find(|a| a.pod_uid == pod.uid && a.id == call.id);
-        let reply = before.cloned().or_else(|| reply(pod, order, call));
+        let before = before.find(|a| a.pod_uid == pod.uid && a.id == request.id);
+        let reply = before.cloned().or_else(|| reply(pod, order, request));
         let domain = domains.entry((&pod.workload_uid, &pod.domain)).or_default();
         domain.extend(reply);
     }
@@ -50,17 +50,21 @@ pub(super) fn replies(view: &NodeView<'_>) -> Replies {
     replies
 }
 
-fn reply(pod: &NodePod, order: &DomainOrder, call: &CheckpointCall) -> Option<CheckpointReply> {
+fn reply(
+    pod: &NodePod,
+    order: &DomainOrder,
+    request: &SaveRequestOrder,
+) -> Option<CheckpointReply> {
     let state = pod.supervisor.as_ref()?;
     let reply = |saved| CheckpointReply {
         pod_uid: pod.uid.clone(),
-        id: call.id.clone(),
+        id: request.id.clone(),
         saved,
     };
     if !state.takes_requests {
         return (state.running == Some(order.attempt)).then(|| reply(None));
     }
-    match state.answer_to(order.attempt, &call.id)? {
+    match state.answer_to(order.attempt, &request.id)? {
         Saved::NotYet => None,
         Saved::Step(step) => Some(reply(Some(step))),
         Saved::Unsupported => Some(reply(None)),

@@ -189,11 +189,10 @@ fn on_running(order: &DomainOrder, state: &SupervisorState) -> Option<Supervisor
     if order.stopping {
         return stop(attempt, state);
     }
-    let call = order.request.as_ref().filter(|_| state.takes_requests)?;
-    let confirmed = state.answer_to(attempt, &call.id).is_some();
-    (!confirmed).then(|| SupervisorCommand::Checkpoint {
+    let request = order.request.as_ref().filter(|_| state.takes_requests)?;
+    (!state.knows(attempt, request)).then(|| SupervisorCommand::Checkpoint {
         attempt,
-        call: call.clone(),
+        request: request.clone(),
     })
 }
 

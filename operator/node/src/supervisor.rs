@@ -2,7 +2,7 @@
 //! `docs/supervisor-protocol.md`.
 
 use chrono::{DateTime, Utc};
-use lockstep_api::restart_order::{CheckpointCall, CheckpointDelivery, CoordinatorAddress};
+use lockstep_api::restart_order::{CoordinatorAddress, SavePolicyOrder, SaveRequestOrder};
 use lockstep_api::workload::{ProgressMetric, ProgressPolicy};
 
 /// State that the supervisor has reported on the current link. A new link repeats all of it.
@@ -27,7 +27,18 @@ impl SupervisorState {
     /// Answer to the request with this id to the child of this attempt.
     pub(super) fn answer_to(&self, attempt: i64, id: &str) -> Option<Saved> {
         let reply = self.reply.as_ref()?;
-        (reply.attempt == attempt && reply.id == id).then_some(reply.saved)
+        (reply.attempt == attempt && reply.request.id == id).then_some(reply.saved)
+    }
+
+    /// True if the supervisor knows the reason and the deadline of this request. Frames have whole
+    /// seconds.
+    pub(super) fn knows(&self, attempt: i64, request: &SaveRequestOrder) -> bool {
+        self.reply.as_ref().is_some_and(|reply| {
+            let (known, ends) = (&reply.request, reply.request.deadline.timestamp());
+            reply.attempt == attempt
+                && (&known.id, &known.reason) == (&request.id, &request.reason)
+                && ends == request.deadline.timestamp()
+        })
     }
 }
 
@@ -35,8 +46,8 @@ impl SupervisorState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildReply {
     pub attempt: i64,
-    /// Id of the request.
-    pub id: String,
+    /// The request as the supervisor received it.
+    pub request: SaveRequestOrder,
     pub saved: Saved,
 }
 
@@ -96,13 +107,13 @@ pub enum SupervisorCommand {
         /// Policy by which the child counts as hung. `None`: never.
         progress: Option<ProgressPolicy>,
         /// How the child is asked for a checkpoint. `None`: not at all.
-        checkpoint: Option<CheckpointDelivery>,
+        checkpoint: Option<SavePolicyOrder>,
     },
     /// Ask the child for a checkpoint.
     Checkpoint {
         /// Attempt of the child.
         attempt: i64,
-        call: CheckpointCall,
+        request: SaveRequestOrder,
     },
     /// Hold back no stop signal.
     Stop {

@@ -113,7 +113,7 @@ fn progress(fields: &mut Fields<'_>) -> Result<Progress, FrameError> {
     })
 }
 
-fn delivery(fields: &mut Fields<'_>) -> Result<SavePolicy, FrameError> {
+fn save_policy(fields: &mut Fields<'_>) -> Result<SavePolicy, FrameError> {
     Ok(SavePolicy {
         signal: fields.optional("signal", Fields::u8)?,
         timeout_seconds: fields.u32()?,
@@ -121,7 +121,7 @@ fn delivery(fields: &mut Fields<'_>) -> Result<SavePolicy, FrameError> {
     })
 }
 
-fn call(fields: &mut Fields<'_>) -> Result<SaveRequest, FrameError> {
+fn save_request(fields: &mut Fields<'_>) -> Result<SaveRequest, FrameError> {
     Ok(SaveRequest {
         attempt: attempt(fields)?,
         id: fields.text()?,
@@ -133,6 +133,22 @@ fn call(fields: &mut Fields<'_>) -> Result<SaveRequest, FrameError> {
             _ => return Err(FrameError::Value("watch")),
         },
     })
+}
+
+fn write_request(kind: u8, request: &SaveRequest) -> Writer {
+    let SaveRequest {
+        attempt,
+        id,
+        reason,
+        deadline,
+        watch,
+    } = request;
+    Writer::new(kind)
+        .u64(*attempt)
+        .text(id)
+        .text(reason)
+        .u64(*deadline)
+        .u8(u8::from(*watch))
 }
 
 fn release(fields: &mut Fields<'_>) -> Result<Release, FrameError> {
@@ -147,7 +163,7 @@ fn release(fields: &mut Fields<'_>) -> Result<Release, FrameError> {
         checkpoint: if fields.is_empty() {
             None
         } else {
-            Some(delivery(fields)?)
+            Some(save_policy(fields)?)
         },
     })
 }
@@ -185,8 +201,7 @@ impl Message for FromSupervisor {
             },
             kind::PROGRESS => Self::Progress(progress(&mut fields)?),
             kind::ANSWER => Self::Checkpoint {
-                attempt: attempt(&mut fields)?,
-                id: fields.text()?,
+                request: save_request(&mut fields)?,
                 reply: match fields.u8()? {
                     replies::REQUESTED => SaveReply::Requested,
                     replies::SAVED => SaveReply::Saved(fields.u64()?),
@@ -261,8 +276,8 @@ impl Message for FromSupervisor {
                     writer.text(words)
                 }
             }
-            Self::Checkpoint { attempt, id, reply } => {
-                let writer = Writer::new(kind::ANSWER).u64(*attempt).text(id);
+            Self::Checkpoint { request, reply } => {
+                let writer = write_request(kind::ANSWER, request);
                 match reply {
                     SaveReply::Requested => writer.u8(replies::REQUESTED),
                     SaveReply::Saved(step) => writer.u8(replies::SAVED).u64(*step),
@@ -295,7 +310,7 @@ impl Message for FromAgent {
             kind::EXIT => Self::Exit {
                 attempt: attempt(&mut fields)?,
             },
-            kind::CALL => Self::Checkpoint(call(&mut fields)?),
+            kind::CALL => Self::Checkpoint(save_request(&mut fields)?),
             kind::STOP => Self::Stop {
                 attempt: attempt(&mut fields)?,
             },
@@ -329,26 +344,15 @@ impl Message for FromAgent {
                     });
                 match checkpoint {
                     None => writer,
-                    Some(delivery) => writer
-                        .optional(delivery.signal, Writer::u8)
-                        .u32(delivery.timeout_seconds)
-                        .u32(delivery.hold_stop_seconds),
+                    Some(policy) => writer
+                        .optional(policy.signal, Writer::u8)
+                        .u32(policy.timeout_seconds)
+                        .u32(policy.hold_stop_seconds),
                 }
             }
             Self::Complete { attempt } => Writer::new(kind::COMPLETE).u64(*attempt),
             Self::Exit { attempt } => Writer::new(kind::EXIT).u64(*attempt),
-            Self::Checkpoint(SaveRequest {
-                attempt,
-                id,
-                reason,
-                deadline,
-                watch,
-            }) => Writer::new(kind::CALL)
-                .u64(*attempt)
-                .text(id)
-                .text(reason)
-                .u64(*deadline)
-                .u8(u8::from(*watch)),
+            Self::Checkpoint(request) => write_request(kind::CALL, request),
             Self::Stop { attempt } => Writer::new(kind::STOP).u64(*attempt),
         }
         .finish()

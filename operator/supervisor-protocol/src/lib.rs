@@ -30,7 +30,7 @@ mod version;
 pub use codec::FrameError;
 pub use frame::{FrameReader, MAX_BODY, Message};
 pub use message::{
-    Checkpoint, ChildExit, ExitReason, FromAgent, FromSupervisor, MAX_PROGRESS, Progress,
+    Checkpoint, ChildExit, EVICTION, ExitReason, FromAgent, FromSupervisor, MAX_PROGRESS, Progress,
     ProgressLimits, Release, Rendezvous, SavePolicy, SaveReply, SaveRequest,
 };
 pub use text::Text;

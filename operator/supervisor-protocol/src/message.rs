@@ -59,6 +59,10 @@ pub struct SavePolicy {
     pub hold_stop_seconds: u32,
 }
 
+/// Reason of a request for the eviction of a member. Only such a request extends the hold of
+/// SIGTERM.
+pub const EVICTION: &str = "Eviction";
+
 /// Request for a checkpoint to the child of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveRequest {
@@ -196,10 +200,8 @@ pub enum FromSupervisor {
     /// Answer to a [`SaveRequest`] (from version 2). An end of the child is an answer without
     /// this message.
     Checkpoint {
-        /// Attempt of the child.
-        attempt: u64,
-        /// Id of the request.
-        id: Text<128>,
+        /// The request as it was received last.
+        request: SaveRequest,
         /// The answer.
         reply: SaveReply,
     },
@@ -267,7 +269,8 @@ pub enum FromAgent {
         /// Attempt of the child that ended.
         attempt: u64,
     },
-    /// Ask the child for a checkpoint (from version 2). A call with another id replaces the request.
+    /// Ask the child for a checkpoint (from version 2). A call with another id replaces the request, a
+    /// call with the same id changes its reason and deadline.
     Checkpoint(SaveRequest),
     /// The manager stops the child of this attempt, or makes no request: a stop signal that the
     /// supervisor holds back, or will receive, is passed on (from version 2).

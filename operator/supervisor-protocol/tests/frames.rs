@@ -92,8 +92,8 @@ fn from_supervisor() -> impl Strategy<Value = FromSupervisor> {
                     words,
                 })
             }),
-        (attempt(), text(), answer())
-            .prop_map(|(attempt, id, reply)| { FromSupervisor::Checkpoint { attempt, id, reply } }),
+        (request(), answer())
+            .prop_map(|(request, reply)| { FromSupervisor::Checkpoint { request, reply } }),
         attempt().prop_map(|attempt| FromSupervisor::PassesStops { attempt }),
     ]
 }
@@ -113,7 +113,7 @@ fn limits() -> impl Strategy<Value = ProgressLimits> {
     })
 }
 
-fn delivery() -> impl Strategy<Value = SavePolicy> {
+fn save_policy() -> impl Strategy<Value = SavePolicy> {
     (option::of(any::<u8>()), any::<[u32; 2]>()).prop_map(
         |(signal, [timeout_seconds, hold_stop_seconds])| SavePolicy {
             signal,
@@ -121,6 +121,17 @@ fn delivery() -> impl Strategy<Value = SavePolicy> {
             hold_stop_seconds,
         },
     )
+}
+
+fn request() -> impl Strategy<Value = SaveRequest> {
+    let fields = (1..=u64::MAX, text(), text(), any::<u64>(), any::<bool>());
+    fields.prop_map(|(attempt, id, reason, deadline, watch)| SaveRequest {
+        attempt,
+        id,
+        reason,
+        deadline,
+        watch,
+    })
 }
 
 fn from_agent() -> impl Strategy<Value = FromAgent> {
@@ -135,7 +146,7 @@ fn from_agent() -> impl Strategy<Value = FromAgent> {
             option::of(any::<u32>()),
             text(),
             option::of(limits()),
-            option::of(delivery()),
+            option::of(save_policy()),
         )
             .prop_map(
                 |(attempt, coordinator, world, rank, peers, progress, checkpoint)| {
@@ -153,17 +164,7 @@ fn from_agent() -> impl Strategy<Value = FromAgent> {
         attempt().prop_map(|attempt| FromAgent::Complete { attempt }),
         attempt().prop_map(|attempt| FromAgent::Exit { attempt }),
         attempt().prop_map(|attempt| FromAgent::Stop { attempt }),
-        (attempt(), text(), text(), any::<u64>(), any::<bool>()).prop_map(
-            |(attempt, id, reason, deadline, watch)| {
-                FromAgent::Checkpoint(SaveRequest {
-                    attempt,
-                    id,
-                    reason,
-                    deadline,
-                    watch,
-                })
-            }
-        ),
+        request().prop_map(FromAgent::Checkpoint),
     ]
 }
 

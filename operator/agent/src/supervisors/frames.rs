@@ -1,7 +1,7 @@
 //! Converts protocol frames to and from the agent's messages. Pure.
 
 use chrono::{DateTime, Utc};
-use lockstep_api::restart_order::CheckpointDelivery;
+use lockstep_api::restart_order::{SavePolicyOrder, SaveRequestOrder};
 use lockstep_api::workload::{CauseKind, CheckpointSignal, ProgressPolicy};
 use lockstep_node::{
     ChildEnd, ChildProgress, ChildReply, Saved, SupervisorCommand, SupervisorState,
@@ -42,10 +42,15 @@ pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<Super
             ..state.clone()
         },
         FromSupervisor::Survivors { .. } => state.clone(),
-        FromSupervisor::Checkpoint { attempt, id, reply } => SupervisorState {
+        FromSupervisor::Checkpoint { request, reply } => SupervisorState {
             reply: Some(ChildReply {
-                attempt: number(*attempt)?,
-                id: id.to_string(),
+                attempt: number(request.attempt)?,
+                request: SaveRequestOrder {
+                    id: request.id.to_string(),
+                    reason: request.reason.to_string(),
+                    deadline: time(request.deadline)?,
+                    watch: request.watch,
+                },
                 saved: match reply {
                     SaveReply::Requested => Saved::NotYet,
                     SaveReply::Saved(step) => Saved::Step(count(*step)),
@@ -162,16 +167,16 @@ pub fn frame(command: &SupervisorCommand) -> Option<FromAgent> {
                 None => None,
             },
             checkpoint: match checkpoint {
-                Some(checkpoint) => Some(delivery(checkpoint)?),
+                Some(checkpoint) => Some(save_policy(checkpoint)?),
                 None => None,
             },
         }),
-        SupervisorCommand::Checkpoint { attempt, call } => FromAgent::Checkpoint(SaveRequest {
+        SupervisorCommand::Checkpoint { attempt, request } => FromAgent::Checkpoint(SaveRequest {
             attempt: ordered(*attempt)?,
-            id: Text::new(&call.id)?,
-            reason: Text::cut(&call.reason),
-            deadline: call.deadline.timestamp().try_into().ok()?,
-            watch: call.watch,
+            id: Text::new(&request.id)?,
+            reason: Text::cut(&request.reason),
+            deadline: request.deadline.timestamp().try_into().ok()?,
+            watch: request.watch,
         }),
         SupervisorCommand::Stop { attempt } => FromAgent::Stop {
             attempt: ordered(*attempt)?,
@@ -186,7 +191,7 @@ fn limits(policy: ProgressPolicy) -> Option<ProgressLimits> {
     })
 }
 
-fn delivery(api: &CheckpointDelivery) -> Option<SavePolicy> {
+fn save_policy(api: &SavePolicyOrder) -> Option<SavePolicy> {
     Some(SavePolicy {
         signal: api.signal.map(CheckpointSignal::number),
         timeout_seconds: api.timeout_seconds.try_into().ok()?,
@@ -212,7 +217,7 @@ fn ordered(attempt: i64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use lockstep_api::restart_order::{CheckpointCall, CoordinatorAddress};
+    use lockstep_api::restart_order::CoordinatorAddress;
     use lockstep_supervisor_protocol::{Checkpoint, VERSIONS};
 
     use super::*;
@@ -440,31 +445,36 @@ mod tests {
     #[test]
     fn a_request_and_its_answer_are_converted() {
         let deadline = DateTime::from_timestamp(1_000_000, 0).unwrap();
-        let call = CheckpointCall {
+        let ordered = SaveRequestOrder {
             id: "a".to_owned(),
             reason: "Preemption".to_owned(),
             deadline,
             watch: true,
         };
-        let said = frame(&SupervisorCommand::Checkpoint { attempt: 2, call });
-        let expected = SaveRequest {
+        let said = frame(&SupervisorCommand::Checkpoint {
+            attempt: 2,
+            request: ordered.clone(),
+        });
+        let request = SaveRequest {
             attempt: 2,
             id: Text::cut("a"),
             reason: Text::cut("Preemption"),
             deadline: 1_000_000,
             watch: true,
         };
-        assert_eq!(said, Some(FromAgent::Checkpoint(expected)));
+        assert_eq!(said, Some(FromAgent::Checkpoint(request.clone())));
         let replies = |reply| {
-            let frame = FromSupervisor::Checkpoint {
-                attempt: 2,
-                id: Text::cut("a"),
-                reply,
-            };
-            let told = after(&[frame]).and_then(|state| state.reply);
-            told.map(|told| (told.attempt, told.id, told.saved))
+            let request = request.clone();
+            let frame = FromSupervisor::Checkpoint { request, reply };
+            after(&[frame]).and_then(|state| state.reply)
         };
-        let expected = |saved| Some((2, "a".to_owned(), saved));
+        let expected = |saved| {
+            Some(ChildReply {
+                attempt: 2,
+                request: ordered.clone(),
+                saved,
+            })
+        };
         for (reply, saved) in [
             (SaveReply::Requested, Saved::NotYet),
             (SaveReply::Saved(7), Saved::Step(7)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
-use lockstep_api::restart_order::{CheckpointDelivery, CoordinatorAddress};
+use lockstep_api::restart_order::{CoordinatorAddress, SavePolicyOrder};
 use lockstep_api::workload::CheckpointSignal;
 use lockstep_node::{
     ChildEnd, NodePod, ObservedContainer, SupervisorCommand, SupervisorMessage, SupervisorState,
@@ -251,7 +251,7 @@ pub fn release(attempt: i64) -> SupervisorCommand {
         }),
         peers: vec!["workers/0/0-1".to_owned()],
         progress: None,
-        checkpoint: Some(CheckpointDelivery {
+        checkpoint: Some(SavePolicyOrder {
             signal: Some(CheckpointSignal::Usr1),
             timeout_seconds: 60,
             hold_stop_seconds: None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
-use lockstep_api::restart_order::CheckpointCall;
+use lockstep_api::restart_order::SaveRequestOrder;
 use lockstep_node::{Saved, SupervisorCommand, SupervisorState};
 
 use crate::node::{Node, ended, held, release, running};
@@ -49,15 +49,21 @@ async fn a_request_for_a_checkpoint_comes_back_with_the_saved_step() {
     node.sees(&[Some(held(0))]).await;
     node.starts(0, 1).await;
     supervisor.line("ready").await;
-    let call = CheckpointCall {
+    let request = SaveRequestOrder {
         id: "a".to_owned(),
         deadline: DateTime::from_timestamp(4_000_000_000, 0).unwrap(),
-        ..CheckpointCall::default()
+        ..SaveRequestOrder::default()
     };
-    node.send(0, SupervisorCommand::Checkpoint { attempt: 1, call });
+    node.send(
+        0,
+        SupervisorCommand::Checkpoint {
+            attempt: 1,
+            request,
+        },
+    );
     let saved = |states: &[Option<SupervisorState>]| {
         let answer = states[0].as_ref().and_then(|state| state.reply.clone());
-        answer.is_some_and(|answer| answer.id == "a" && answer.saved == Saved::Step(7))
+        answer.is_some_and(|answer| answer.request.id == "a" && answer.saved == Saved::Step(7))
     };
     node.sees_that(saved, || "an answer".to_owned()).await;
     node.send(0, SupervisorCommand::Stop { attempt: 1 });

@@ -8,11 +8,11 @@ use lockstep_api::member::{Member, MemberSet, is_in_ranges};
 use lockstep_api::membership::Membership;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::{
-    CheckpointCall, CheckpointDelivery, CoordinatorAddress, DomainOrder, RestartsSeen,
+    CoordinatorAddress, DomainOrder, RestartsSeen, SavePolicyOrder, SaveRequestOrder,
 };
+use lockstep_api::template::grace_seconds;
 use lockstep_api::workload::{CheckpointOccasion, SuccessOperator};
 
-use crate::checkpoints::grace_seconds;
 use crate::domains::{has_own_coordinator, may_have_supervisors};
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::policy::is_left_to_kubelet;
@@ -112,7 +112,7 @@ impl<'m> BarrierGroup<'m> {
             order.released_attempt = attempt;
             order.peers = ranges(&expected);
             // Kept until the next start: ends of these processes are answers by this policy.
-            order.checkpoint = self.delivery().filter(|_| supervised);
+            order.checkpoint = self.save_policy().filter(|_| supervised);
         } else if self.entry.is_restarting() && supervised {
             // A member that gets a new pod must not start in the old one.
             order.members = self.in_place().to_ranges();
@@ -135,7 +135,7 @@ impl<'m> BarrierGroup<'m> {
         let open = self.entry.open_request();
         let open = open.filter(|r| r.attempt == order.attempt);
         order.request = open.and_then(|r| {
-            Some(CheckpointCall {
+            Some(SaveRequestOrder {
                 id: r.id.clone(),
                 reason: r.reason.as_str().to_owned(),
                 deadline: r.deadline?,
@@ -146,7 +146,7 @@ impl<'m> BarrierGroup<'m> {
         order.stopping = order.checkpoint.is_some() && is_released;
     }
 
-    fn delivery(&self) -> Option<CheckpointDelivery> {
+    fn save_policy(&self) -> Option<SavePolicyOrder> {
         let policy = self.facts.checkpoint_policy()?;
         let templates = self
             .running
@@ -157,7 +157,7 @@ impl<'m> BarrierGroup<'m> {
             .min()
             .map(|grace| grace - BEFORE_KILL)
             .filter(|s| *s > 0);
-        Some(CheckpointDelivery {
+        Some(SavePolicyOrder {
             signal: policy.signal,
             timeout_seconds: policy.timeout_seconds,
             hold_stop_seconds: held

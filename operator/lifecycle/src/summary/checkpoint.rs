@@ -1,11 +1,12 @@
 //! The condition `CheckpointRequested`: open requests, and the last outcome.
 
 use lockstep_api::condition::reasons;
+use lockstep_api::template::grace_seconds;
 use lockstep_api::words::{count, span, time};
 use lockstep_api::workload::{Backend, CheckpointOccasion, CheckpointOnRequest, CheckpointRequest};
 
 use super::value::{ConditionValue, condition};
-use crate::checkpoints::{BEFORE_KILL, grace_seconds};
+use crate::checkpoints::BEFORE_KILL;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use lockstep_api::names::annotations;
 use lockstep_api::node_agent::capabilities;
-use lockstep_api::restart_order::CheckpointCall;
+use lockstep_api::restart_order::SaveRequestOrder;
 use lockstep_api::scheduling::PreemptionRequest;
 use lockstep_api::workload::{CheckpointOccasion, CheckpointOutcome, CheckpointRequest, Phase};
 use lockstep_api::{NodeAgent, TrainingWorkload};
@@ -56,7 +56,7 @@ pub(super) fn request_by_user(w: &mut Solo) {
     until_called(w);
 }
 
-pub(super) fn call(w: &Solo) -> Option<CheckpointCall> {
+pub(super) fn call(w: &Solo) -> Option<SaveRequestOrder> {
     w.order()?.spec.domains.into_iter().find_map(|d| d.request)
 }
 

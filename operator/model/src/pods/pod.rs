@@ -12,6 +12,7 @@ use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels, member_of};
+use lockstep_api::template::DEFAULT_GRACE;
 use lockstep_api::time::utc;
 
 use crate::common::metadata::{annotation, label};
@@ -27,8 +28,6 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
 /// Reason of condition PodScheduled if the scheduler failed (`PodReasonSchedulerError`).
 const SCHEDULER_ERROR: &str = "SchedulerError";
-/// Default grace period of pods, in seconds.
-pub const DEFAULT_GRACE: i64 = 30;
 
 /// A pod, trimmed for the scheduler.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,12 +19,12 @@ use lockstep_api::scheduling::{
     Backfill, ExcludedNode, LastPreemption, ObservedSpec, PreemptionRequest, Reservation,
     TopologyLevel, Victim,
 };
+use lockstep_api::template::DEFAULT_GRACE;
 use lockstep_api::workload::{AvoidedNode, CheckpointRequest, FailurePolicy};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::demand::share::Weights;
-use crate::pods::pod::DEFAULT_GRACE;
 
 /// Format version that this program writes and reads.
 pub const VERSION: u32 = 3;

@@ -1,6 +1,6 @@
 //! Answers to requests for checkpoints.
 
-use lockstep_api::restart_order::{CheckpointCall, CheckpointDelivery};
+use lockstep_api::restart_order::{SavePolicyOrder, SaveRequestOrder};
 use lockstep_api::workload::CheckpointSignal;
 
 use super::*;
@@ -20,9 +20,9 @@ fn asked(members: i32, world: i32) -> Node {
     node.pass();
     let order = order(&mut node);
     order.world = world;
-    order.checkpoint = Some(CheckpointDelivery {
+    order.checkpoint = Some(SavePolicyOrder {
         signal: Some(CheckpointSignal::Usr1),
-        ..CheckpointDelivery::default()
+        ..SavePolicyOrder::default()
     });
     request(&mut node, Some("a"));
     node
@@ -34,17 +34,21 @@ fn order(node: &mut Node) -> &mut DomainOrder {
 }
 
 fn request(node: &mut Node, id: Option<&str>) {
-    order(node).request = id.map(|id| CheckpointCall {
+    order(node).request = id.map(request_of);
+}
+
+fn request_of(id: &str) -> SaveRequestOrder {
+    SaveRequestOrder {
         id: id.into(),
-        ..CheckpointCall::default()
-    });
+        ..SaveRequestOrder::default()
+    }
 }
 
 fn answers(node: &mut Node, pod: usize, id: &str, saved: Saved) {
     if let Some(state) = &mut node.pods[pod].supervisor {
         state.reply = Some(ChildReply {
             attempt: 1,
-            id: id.into(),
+            request: request_of(id),
             saved,
         });
     }
@@ -65,7 +69,7 @@ fn each_member_is_asked_until_its_supervisor_confirms() {
     let plan = node.pass();
     assert!(matches!(
         commands(&plan)[..],
-        [SupervisorCommand::Checkpoint { attempt: 1, call }, _] if call.id == "a"
+        [SupervisorCommand::Checkpoint { attempt: 1, request }, _] if request.id == "a"
     ));
     answers(&mut node, 0, "a", Saved::NotYet);
     answers(&mut node, 1, "of another request", Saved::NotYet);
@@ -73,6 +77,10 @@ fn each_member_is_asked_until_its_supervisor_confirms() {
     answers(&mut node, 1, "a", Saved::NotYet);
     let plan = node.pass();
     assert_eq!((plan.messages, plan.status), (vec![], None));
+    // An eviction has joined the request.
+    let order = order(&mut node);
+    order.request.as_mut().unwrap().reason = "Eviction".into();
+    assert_eq!(node.pass().messages.len(), 2, "another reason");
 }
 
 #[test]

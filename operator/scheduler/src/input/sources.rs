@@ -8,10 +8,11 @@ use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::ids::{GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_name};
-use lockstep_api::workload::{CheckpointOccasion, DisruptionMode, Group};
+use lockstep_api::template::{DEFAULT_GRACE, grace_seconds};
+use lockstep_api::workload::{CheckpointOccasion, DisruptionMode};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::cluster::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
-use lockstep_model::pods::pod::{DEFAULT_GRACE, checkpoint, foreign_gate};
+use lockstep_model::pods::pod::{checkpoint, foreign_gate};
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{
     AdmittedPods, PriorityClass, QuotaCharge, Storage, Template, VolumeCheck, VolumeNeeds,
@@ -167,7 +168,7 @@ impl<'a> PodSource<'a> {
                 TemplateInput {
                     group: group.name.clone(),
                     labels: pods.labels.clone(),
-                    grace: Duration::from_secs(grace(group).unsigned_abs()),
+                    grace: Duration::from_secs(grace_seconds(&group.template.0).unsigned_abs()),
                     requests,
                     nodes: TemplateNodes::Satisfying(
                         constraints.with_volumes(storage.nodes.clone()),
@@ -269,7 +270,8 @@ fn read_gang(group: &PodGroup, workload: &TrainingWorkload) -> Option<Gang> {
 
 fn ends(workload: &TrainingWorkload) -> Option<GangEnd> {
     let (spec, status) = (&workload.spec, workload.status.as_ref()?);
-    let longest = spec.groups.iter().map(grace).max();
+    let graces = spec.groups.iter().map(|g| grace_seconds(&g.template.0));
+    let longest = graces.max();
     let grace = longest.unwrap_or(DEFAULT_GRACE);
     let left = spec.active_deadline_seconds? - status.active_seconds;
     let left = TimeDelta::try_seconds(left.checked_add(grace)?)?;
@@ -297,13 +299,6 @@ fn phase(workload: &TrainingWorkload, gang: &Gang) -> GangPhase {
         Some((None, true)) => GangPhase::Active,
         _ => GangPhase::Held(Hold::Dependency),
     }
-}
-
-/// Grace period of a group's pods, in seconds.
-fn grace(group: &Group) -> i64 {
-    let pod = group.template.0.spec.as_ref();
-    pod.and_then(|p| p.termination_grace_period_seconds)
-        .unwrap_or(DEFAULT_GRACE)
 }
 
 /// Handles `ReadWriteOncePod` claims of several members. A gang that needs more than one of these

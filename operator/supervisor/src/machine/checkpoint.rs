@@ -15,12 +15,12 @@ impl Machine {
         if self.phase != Phase::Running || request.attempt != self.ran {
             return;
         }
-        let asks = !request.watch && !self.requests.is_repeated(&request);
-        if !self.requests.is_repeated(&request) {
-            self.requests
-                .open(&request, deadline, self.watch.reported());
+        let repeated = self.requests.repeat(&request, deadline);
+        if !repeated {
+            let reported = self.watch.reported();
+            self.requests.open(request.clone(), deadline, reported);
         }
-        if asks {
+        if !repeated && !request.watch {
             self.print(&format!("a checkpoint is requested: {}", request.reason));
             let signal = self.requests.signal();
             self.actions.push(Effect::Request { request, signal });

@@ -2,18 +2,22 @@
 
 use std::time::Duration;
 
-use lockstep_supervisor_protocol::{FromSupervisor, SavePolicy, SaveReply, SaveRequest, Text};
+use lockstep_supervisor_protocol::{EVICTION, FromSupervisor, SavePolicy, SaveReply, SaveRequest};
 
 use super::event::{Moment, SignalNumber};
 
-/// How long a stop signal is held back without a request.
-const SILENCE: Duration = Duration::from_secs(5);
+/// How long a stop signal is held back without a request for this stop. With a grace period of 5 s,
+/// the child keeps 2 s.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The deadline of a request for an evicted pod is so long before the time at which the stop signal
+/// is passed on, and that time so long before the end of the pod's grace period.
+const AFTER_DEADLINE: Duration = Duration::from_secs(5);
 /// Word of the progress file of a program that reads the file of requests.
 const READS_REQUESTS: &str = "requests=1";
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    delivery: Option<SavePolicy>,
+    policy: Option<SavePolicy>,
     /// The last request to this child.
     call: Option<Call>,
     /// True if stop signals to this child are not held back.
@@ -28,8 +32,7 @@ pub(super) struct Requests {
 
 #[derive(Debug)]
 struct Call {
-    id: Text<128>,
-    watch: bool,
+    request: SaveRequest,
     deadline: Moment,
     /// Step of the child and its last checkpoint at the request.
     step: Option<u64>,
@@ -42,14 +45,21 @@ struct Call {
 #[derive(Debug)]
 struct HeldBack {
     until: Moment,
-    /// The same if no request comes.
+    /// The same if no request for this stop comes.
     unless_requested: Option<Moment>,
 }
 
+impl Call {
+    /// Time until which a stop signal may be held back, if the request is for an eviction.
+    fn holds_stops(&self) -> Option<Moment> {
+        (*self.request.reason == *EVICTION).then(|| self.deadline + AFTER_DEADLINE)
+    }
+}
+
 impl Requests {
-    pub fn start(&mut self, delivery: Option<SavePolicy>) {
+    pub fn start(&mut self, policy: Option<SavePolicy>) {
         *self = Self {
-            delivery,
+            policy,
             reads_file: self.reads_file,
             saves: self.saves,
             ..Self::default()
@@ -70,7 +80,7 @@ impl Requests {
     /// True if the child has saved on request, or had the time for it.
     pub fn was_requested(&self) -> bool {
         let mut calls = self.call.iter();
-        calls.any(|call| !call.watch && call.reply != SaveReply::Unsupported)
+        calls.any(|call| !call.request.watch && call.reply != SaveReply::Unsupported)
     }
 
     /// Time at which the held-back stop signal is passed on.
@@ -89,16 +99,26 @@ impl Requests {
 
     /// Holds a stop signal back. False if it has to be passed on.
     pub fn holds_back(&mut self, now: Moment) -> bool {
-        let seconds = self.delivery.map_or(0, |d| d.hold_stop_seconds);
+        let seconds = self.policy.map_or(0, |p| p.hold_stop_seconds);
         if seconds == 0 || self.passes_stops {
             return false;
         }
-        let called = self.call.as_ref().is_some_and(|call| now < call.deadline);
         self.held_back = Some(HeldBack {
             until: now + Duration::from_secs(seconds.into()),
-            unless_requested: (!called).then_some(now + SILENCE),
+            unless_requested: Some(now + SILENCE),
         });
+        self.extend_hold();
         true
+    }
+
+    /// A request for the eviction of a member bounds the hold of a stop signal.
+    fn extend_hold(&mut self) {
+        if let Some(held) = &mut self.held_back
+            && let Some(until) = self.call.as_ref().and_then(Call::holds_stops)
+        {
+            held.until = held.until.min(until);
+            held.unless_requested = None;
+        }
     }
 
     /// Notes a report of the child. Returns true if it answers the open request.
@@ -110,7 +130,7 @@ impl Requests {
             return false;
         };
         let new = call.saved != Some(saved);
-        let replies = if call.watch {
+        let replies = if call.request.watch {
             new
         } else {
             // The same checkpoint again is a new save if the child is still at its step.
@@ -128,20 +148,24 @@ impl Requests {
         self.call.as_ref().is_some_and(open)
     }
 
-    pub fn is_repeated(&self, request: &SaveRequest) -> bool {
-        self.call.as_ref().is_some_and(|call| call.id == request.id)
+    /// Notes the reason and the deadline of a request that is open already. False for a new one.
+    pub fn repeat(&mut self, request: &SaveRequest, deadline: Moment) -> bool {
+        let known = |call: &&mut Call| call.request.id == request.id;
+        let Some(call) = self.call.as_mut().filter(known) else {
+            return false;
+        };
+        (call.request, call.deadline) = (request.clone(), deadline);
+        self.extend_hold();
+        true
     }
 
     /// Notes a new request. `reported`: step and checkpoint of the child.
     pub fn open(
         &mut self,
-        request: &SaveRequest,
+        request: SaveRequest,
         deadline: Moment,
         reported: (Option<u64>, Option<u64>),
     ) {
-        if let Some(held) = &mut self.held_back {
-            held.unless_requested = None;
-        }
         let (step, saved) = reported;
         let reply = if request.watch && !self.saves {
             SaveReply::Unsupported
@@ -149,19 +173,19 @@ impl Requests {
             SaveReply::Requested
         };
         self.call = Some(Call {
-            id: request.id.clone(),
-            watch: request.watch,
+            request,
             deadline,
             step,
             saved,
             reply,
             answered_at: Moment::ZERO,
         });
+        self.extend_hold();
     }
 
     /// Signal for requests to the child.
     pub fn signal(&self) -> Option<SignalNumber> {
-        self.delivery?.signal
+        self.policy?.signal
     }
 
     /// Notes how the request was passed on. Returns false if the child has no way to learn of it.
@@ -181,8 +205,7 @@ impl Requests {
     /// What the agent knows of requests and stop signals to the child of this attempt.
     pub fn state(&self, attempt: u64) -> Vec<FromSupervisor> {
         let reply = self.call.as_ref().map(|call| FromSupervisor::Checkpoint {
-            attempt,
-            id: call.id.clone(),
+            request: call.request.clone(),
             reply: call.reply,
         });
         let passes = self.passes_stops;

@@ -112,12 +112,8 @@ fn answer(agent: &mut Agent, id: &str) -> SaveReply {
     loop {
         match agent.hears() {
             FromSupervisor::Progress(_) => {}
-            FromSupervisor::Checkpoint {
-                attempt: 1,
-                id: of,
-                reply,
-            } => {
-                assert_eq!(&*of, id);
+            FromSupervisor::Checkpoint { request, reply } => {
+                assert_eq!((request.attempt, &*request.id), (1, id));
                 return reply;
             }
             other => panic!("{other:?} instead of an reply"),

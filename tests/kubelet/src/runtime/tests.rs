@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use chrono::DateTime;
-use lockstep_api::restart_order::CheckpointCall;
+use lockstep_api::restart_order::SaveRequestOrder;
 use lockstep_node::Saved;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -217,12 +217,15 @@ async fn a_supervised_program_answers_a_request_for_a_checkpoint_as_its_environm
             checkpoint: None,
         });
         pass(Duration::from_secs(1)).await;
-        let call = CheckpointCall {
+        let request = SaveRequestOrder {
             id: "a".into(),
             deadline: DateTime::from_timestamp(100, 0).unwrap(),
-            ..CheckpointCall::default()
+            ..SaveRequestOrder::default()
         };
-        says(SupervisorCommand::Checkpoint { attempt: 1, call });
+        says(SupervisorCommand::Checkpoint {
+            attempt: 1,
+            request,
+        });
         pass(Duration::from_millis(4999)).await;
         assert_eq!(state().exit, None);
         assert!(!matches!(state().reply.unwrap().saved, Saved::Step(_)));

@@ -387,12 +387,12 @@ impl World {
             FromSupervisor::Started { attempt } => {
                 prop_assert!(self.child && *attempt == self.started);
             }
-            FromSupervisor::Checkpoint { attempt, id, reply } => {
-                prop_assert_eq!(*attempt, self.started);
+            FromSupervisor::Checkpoint { request, reply } => {
+                prop_assert_eq!(request.attempt, self.started);
                 let Some(called) = &self.called else {
                     return Err(TestCaseError::fail("nobody has asked"));
                 };
-                prop_assert_eq!(id, &called.id);
+                prop_assert_eq!(&request.id, &called.id);
                 if let SaveReply::Saved(saved) = reply {
                     let older = called.step > Some(*saved);
                     prop_assert!(self.told > 0 && (called.watch || !older), "an older step");

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lockstep_supervisor_protocol::{
-    ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, SaveReply, Text,
+    EVICTION, ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, SaveReply,
+    SaveRequest, Text,
 };
 
 use super::{HELD, START, Scene, TERM, USR1, arrived, call, exited, release_held, started};
@@ -35,6 +36,20 @@ fn called(scene: &mut Scene, id: &str, watch: bool) -> Vec<Effect> {
     scene.gives(Event::Request { request, deadline })
 }
 
+/// An eviction joins the request, with a deadline in so many seconds.
+fn evicted(scene: &mut Scene, id: &str, seconds: u64) -> Vec<Effect> {
+    let deadline = scene.now() + Duration::from_secs(seconds);
+    let request = eviction(id);
+    scene.gives(Event::Request { request, deadline })
+}
+
+fn eviction(id: &str) -> SaveRequest {
+    SaveRequest {
+        reason: Text::cut(EVICTION),
+        ..call((1, id), Duration::ZERO, false).0
+    }
+}
+
 fn signalled(scene: &mut Scene, signalled: bool) -> Vec<Effect> {
     scene.gives(Event::Requested {
         written: true,
@@ -55,9 +70,13 @@ fn asked(scene: &mut Scene, id: &str) {
 }
 
 fn answered(id: &str, reply: SaveReply) -> Effect {
+    let (request, _) = call((1, id), Duration::ZERO, false);
+    Effect::Send(FromSupervisor::Checkpoint { request, reply })
+}
+
+fn answered_eviction(id: &str, reply: SaveReply) -> Effect {
     Effect::Send(FromSupervisor::Checkpoint {
-        attempt: 1,
-        id: Text::cut(id),
+        request: eviction(id),
         reply,
     })
 }
@@ -158,6 +177,10 @@ fn a_child_without_a_handler_is_asked_by_the_file_if_it_has_shown_that_it_reads_
 
 #[test]
 fn a_child_whose_next_checkpoint_is_awaited_is_not_asked() {
+    let answered = |id, reply| {
+        let (request, _) = call((1, id), Duration::ZERO, true);
+        Effect::Send(FromSupervisor::Checkpoint { request, reply })
+    };
     let mut scene = running();
     let answer = called(&mut scene, "a", true);
     assert_eq!(
@@ -171,7 +194,7 @@ fn a_child_whose_next_checkpoint_is_awaited_is_not_asked() {
     assert_eq!(tells(&mut scene, 101, Some(90), ""), []);
     assert_eq!(
         tells(&mut scene, 101, Some(95), ""),
-        [saved("b", 95)],
+        [answered("b", SaveReply::Saved(95))],
         "any new one"
     );
 }
@@ -214,21 +237,22 @@ fn a_restart_after_a_request_has_no_grace_because_the_child_has_saved() {
 }
 
 #[test]
-fn a_stop_signal_waits_5_seconds_for_a_request_and_then_for_stop() {
+fn a_stop_signal_waits_3_seconds_for_a_request_before_an_eviction_and_then_for_stop() {
     let passed_on = || [Effect::Forward(TERM)];
     let mut scene = running();
     assert_eq!(scene.gives(Event::Signal(TERM)), []);
-    assert_eq!(scene.after(4), []);
+    assert_eq!(scene.after(2), []);
     assert_eq!(scene.after(1), passed_on());
     assert_eq!(scene.after(100), [], "once");
 
     let mut scene = running();
     scene.gives(Event::Signal(TERM));
-    asked(&mut scene, "a");
+    evicted(&mut scene, "a", 120);
+    signalled(&mut scene, true);
     scene.after(10);
     assert_eq!(
         tells(&mut scene, 5, Some(5), ""),
-        [saved("a", 5)],
+        [answered_eviction("a", SaveReply::Saved(5))],
         "for the others"
     );
     let stop = || FromAgent::Stop { attempt: 1 };
@@ -237,7 +261,7 @@ fn a_stop_signal_waits_5_seconds_for_a_request_and_then_for_stop() {
     assert_eq!(scene.order(stop()), [passes()], "repeated");
 
     let mut scene = running();
-    asked(&mut scene, "a");
+    evicted(&mut scene, "a", 120);
     tells(&mut scene, 5, Some(5), "");
     assert_eq!(scene.gives(Event::Signal(TERM)), []);
     assert_eq!(
@@ -250,6 +274,45 @@ fn a_stop_signal_waits_5_seconds_for_a_request_and_then_for_stop() {
     let mut scene = running();
     assert_eq!(scene.order(stop()), [passes()]);
     assert_eq!(scene.gives(Event::Signal(TERM)), passed_on());
+}
+
+#[test]
+fn a_request_for_another_reason_does_not_extend_the_hold_of_a_stop_signal() {
+    for before in [true, false] {
+        let mut scene = running();
+        if before {
+            asked(&mut scene, "a");
+        }
+        scene.gives(Event::Signal(TERM));
+        if !before {
+            asked(&mut scene, "a");
+        }
+        assert_eq!(scene.after(2), []);
+        assert_eq!(scene.after(1), [Effect::Forward(TERM)], "{before}");
+    }
+}
+
+#[test]
+fn a_held_stop_signal_is_passed_on_5_seconds_before_the_pod_ends() {
+    // The manager has read an end of the grace period 10 s after the deadline.
+    for signal_first in [true, false] {
+        let mut scene = running();
+        asked(&mut scene, "a");
+        if signal_first {
+            scene.gives(Event::Signal(TERM));
+        }
+        let known = evicted(&mut scene, "a", 10);
+        assert_eq!(
+            known,
+            [answered_eviction("a", SaveReply::Requested)],
+            "it joins the request"
+        );
+        if !signal_first {
+            scene.gives(Event::Signal(TERM));
+        }
+        assert_eq!(scene.after(14), []);
+        assert_eq!(scene.after(1), [Effect::Forward(TERM)], "{signal_first}");
+    }
 }
 
 #[test]
@@ -266,7 +329,7 @@ fn a_second_stop_signal_is_passed_on_at_once() {
     let mut scene = running();
     scene.gives(Event::Signal(TERM));
     assert_eq!(scene.gives(Event::Signal(USR1)), [Effect::Forward(USR1)]);
-    assert_eq!(scene.after(5), [Effect::Forward(TERM)]);
+    assert_eq!(scene.after(3), [Effect::Forward(TERM)]);
 }
 
 #[test]
