@@ -47,6 +47,37 @@ impl<'a> Facts<'a> {
 }
 
 impl Ledger {
+    /// Last step that a member has reported.
+    fn last_step(&self, facts: &Facts<'_>) -> Option<i64> {
+        let recorded = self.progress.as_ref().map(|p| p.step);
+        facts.last_reported_step().max(recorded)
+    }
+
+    pub fn set_request(&mut self, key: &DomainKey, request: CheckpointRequest) {
+        if let Some(entry) = self.domains.get_mut(key) {
+            entry.request = Some(request);
+        }
+    }
+
+    /// Records the outcome of a domain's open request.
+    pub fn close_request(
+        &mut self,
+        facts: &Facts<'_>,
+        key: &DomainKey,
+        outcome: CheckpointOutcome,
+        saved: Option<i64>,
+    ) {
+        let last = self.last_step(facts);
+        let kept = saved.or(self.progress.as_ref().and_then(|p| p.checkpoint_step));
+        let request = self.domains.get_mut(key).and_then(|d| d.request.as_mut());
+        if let Some(request) = request.filter(|r| r.is_open()) {
+            let took = (facts.now - request.requested_at).num_milliseconds();
+            (request.outcome, request.deadline) = (Some(outcome), None);
+            (request.millis, request.saved_step) = (Some(took.max(0)), saved);
+            request.steps_lost = last.zip(kept).map(|(last, kept)| (last - kept).max(0));
+        }
+    }
+
     /// True while a stop waits for the answers to requests.
     pub fn awaits_reply(&self) -> bool {
         self.domains.values().any(|d| d.open_request().is_some())
@@ -147,15 +178,6 @@ pub(crate) fn occasion_id(reason: CheckpointOccasion, key: &str) -> String {
     format!("{}-{key}", reason.as_str().to_lowercase())
 }
 
-/// Last step that a member has reported.
-pub(crate) fn last_step(facts: &Facts<'_>, ledger: &Ledger) -> Option<i64> {
-    let recorded = ledger.progress.as_ref().map(|p| p.step);
-    let reported = facts
-        .pods()
-        .filter_map(|pod| Some(facts.progress_of(pod)?.step));
-    reported.chain(recorded).max()
-}
-
 /// True if all these members have ended with 0, and the last step is that of the whole training.
 pub(crate) fn has_finished<'m>(
     facts: &Facts<'_>,
@@ -165,31 +187,11 @@ pub(crate) fn has_finished<'m>(
 ) -> bool {
     let total = ledger.progress.as_ref().and_then(|p| p.total);
     let complete = total
-        .zip(last_step(facts, ledger))
+        .zip(ledger.last_step(facts))
         .is_some_and(|(total, step)| step >= total);
     complete
         && members.all(|m| {
             let pod = facts.current(domain, m);
             ledger.completed.contains(m) || pod.is_some_and(|p| facts.succeeded(m, p))
         })
-}
-
-/// A request with its outcome.
-pub(crate) fn closed(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    request: &CheckpointRequest,
-    outcome: CheckpointOutcome,
-    saved: Option<i64>,
-) -> CheckpointRequest {
-    let last = last_step(facts, ledger);
-    let kept = saved.or(ledger.progress.as_ref().and_then(|p| p.checkpoint_step));
-    CheckpointRequest {
-        outcome: Some(outcome),
-        deadline: None,
-        millis: Some((facts.now - request.requested_at).num_milliseconds().max(0)),
-        saved_step: saved,
-        steps_lost: last.zip(kept).map(|(last, kept)| (last - kept).max(0)),
-        ..request.clone()
-    }
 }

@@ -16,7 +16,6 @@ use lockstep_api::workload::{
     Backoff, Cause, CauseKind, CheckpointOutcome, Group, TrainingWorkloadSpec,
 };
 
-use crate::checkpoints::closed;
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{Avoidance, DomainLedger, End, Ledger, Loss, Outcome};
 
@@ -207,16 +206,15 @@ impl Ledger {
     pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &DomainKey) {
         let ended = self.ended.is_some();
         // The stop had another cause than the occasion of the request, or came at its deadline.
-        let open = self.domain(key).and_then(DomainLedger::open_request);
-        let request = open.map(|r| {
-            let is_late = r.deadline.is_some_and(|at| at <= facts.now);
+        if let Some(open) = self.domain(key).and_then(DomainLedger::open_request) {
+            let is_late = open.deadline.is_some_and(|at| at <= facts.now);
             let outcome = if is_late {
                 CheckpointOutcome::TimedOut
             } else {
                 CheckpointOutcome::Ended
             };
-            closed(facts, self, r, outcome, None)
-        });
+            self.close_request(facts, key, outcome, None);
+        }
         let Some(entry) = self.domains.get_mut(key) else {
             return;
         };
@@ -225,7 +223,7 @@ impl Ledger {
         *entry = DomainLedger {
             attempt: entry.attempt.saturating_add(i64::from(next)),
             recreations: entry.recreations,
-            request: request.or(entry.request.take()),
+            request: entry.request.take(),
             ..DomainLedger::default()
         };
         self.highest_attempt = self.highest_attempt.max(entry.attempt);

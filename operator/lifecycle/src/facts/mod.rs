@@ -3,6 +3,7 @@ mod members;
 mod nodes;
 mod rejections;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -53,6 +54,7 @@ pub(crate) struct Facts<'a> {
     domain_at: BTreeMap<DomainKey, (usize, usize)>,
     orders: BTreeMap<&'a str, &'a DomainOrder>,
     rejections: BTreeMap<&'a Target, Vec<&'a RejectedRequest>>,
+    last_reported_step: OnceCell<Option<i64>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +124,7 @@ impl<'a> Facts<'a> {
             lost,
             stuck,
             agents,
+            last_reported_step: OnceCell::new(),
         }
     }
 
@@ -131,6 +134,14 @@ impl<'a> Facts<'a> {
 
     pub fn due(&self, at: DateTime<Utc>) -> Due {
         Due::of(at, self.now)
+    }
+
+    /// Last step that agents report of any member.
+    pub fn last_reported_step(&self) -> Option<i64> {
+        *self.last_reported_step.get_or_init(|| {
+            let steps = self.pods().filter_map(|p| Some(self.progress_of(p)?.step));
+            steps.max()
+        })
     }
 
     /// All pods; pods without a member come last.

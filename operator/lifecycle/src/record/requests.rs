@@ -11,7 +11,7 @@ use lockstep_api::workload::{
     CheckpointOccasion, CheckpointOutcome, CheckpointRequest, TrainingProgress,
 };
 
-use crate::checkpoints::{BEFORE_KILL, MemberReply, closed, occasion_id};
+use crate::checkpoints::{BEFORE_KILL, MemberReply, occasion_id};
 use crate::facts::Facts;
 use crate::failure::domain::DomainScope;
 use crate::ledger::{DomainLedger, Ledger};
@@ -44,6 +44,7 @@ struct Asked<'a> {
 
 pub(super) fn follow_requests(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
+    let mut withdrawn = Vec::new();
     let user = user_request(facts, ledger);
     for gang in &facts.gangs {
         let resized = facts.checkpoint_policy().is_some() && resizes(facts, ledger, gang);
@@ -56,37 +57,51 @@ pub(super) fn follow_requests(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
             let Some(entry) = ledger.domain(&domain.key) else {
                 continue;
             };
-            let occasion = occasion(facts, ledger, asked, &mut wake);
-            let before = entry.request.as_ref();
-            let after = match (entry.open_request(), occasion) {
+            let key = &domain.key;
+            match (
+                entry.open_request(),
+                occasion(facts, ledger, asked, &mut wake),
+            ) {
                 (Some(open), None) => {
                     let is_stopped = facts.preemptor(&gang.key).is_some();
                     let outcome = if is_stopped {
                         CheckpointOutcome::TimedOut
                     } else {
+                        withdrawn.push(open.reason);
                         CheckpointOutcome::Withdrawn
                     };
-                    Some(closed(facts, ledger, open, outcome, None))
+                    ledger.close_request(facts, key, outcome, None);
                 }
                 (Some(open), Some(occasion)) => {
-                    match outcome(facts, ledger, asked, open, &mut wake) {
-                        // A later occasion joined the request.
-                        Some((outcome, saved)) => Some(CheckpointRequest {
-                            id: occasion.id,
-                            reason: occasion.reason,
-                            ..closed(facts, ledger, open, outcome, saved)
-                        }),
-                        None => joined(open, &occasion),
+                    let outcome = outcome(facts, ledger, asked, open, &mut wake);
+                    let request = joined(open, occasion, outcome.is_some());
+                    ledger.set_request(key, request);
+                    if let Some((outcome, saved)) = outcome {
+                        ledger.close_request(facts, key, outcome, saved);
                     }
                 }
-                (None, Some(occasion)) if !is_settled(before, entry, &occasion) => {
-                    Some(requested(facts, ledger, asked, occasion))
+                (None, Some(occasion)) if !is_settled(entry, &occasion) => {
+                    let request = requested(facts, entry, occasion);
+                    let asks = is_supported(facts, ledger, asked, &request);
+                    ledger.set_request(key, request);
+                    if !asks {
+                        let outcome = CheckpointOutcome::Unsupported;
+                        ledger.close_request(facts, key, outcome, None);
+                    }
                 }
-                (None, _) => None,
-            };
-            if let (Some(request), Some(entry)) = (after, ledger.domains.get_mut(&domain.key)) {
-                entry.request = Some(request);
+                (None, _) => {}
             }
+        }
+    }
+    for entry in ledger.domains.values_mut() {
+        let attempt = entry.attempt;
+        // The domain answered before the stop was cancelled. Its next stop is another one.
+        let cancelled = |r: &&mut CheckpointRequest| {
+            let is_of_stop = is_by_spec(r.reason) && withdrawn.contains(&r.reason);
+            is_of_stop && r.attempt == attempt && !r.is_open()
+        };
+        if let Some(request) = entry.request.as_mut().filter(cancelled) {
+            request.outcome = Some(CheckpointOutcome::Withdrawn);
         }
     }
     let is_open = |d: &DomainLedger| {
@@ -116,39 +131,45 @@ fn occasion(
     wake: &mut Wake,
 ) -> Option<Occasion> {
     facts.placement(ledger, &asked.gang.key)?;
+    let entry = ledger.domain(&asked.domain.key)?;
+    let evicted = evicted(facts, entry, asked.domain);
+    let eviction = evicted
+        .clone()
+        .filter(|_| facts.asks_before(CheckpointOccasion::Eviction));
     let preemption = facts
         .gang_view(&asked.gang.key)?
         .checkpoint_request
         .as_ref();
     if let Some(request) = preemption {
+        let end = eviction.map(|(_, end)| end);
         return Some(Occasion {
-            reason: CheckpointOccasion::Preemption,
+            reason: end.map_or(CheckpointOccasion::Preemption, |_| {
+                CheckpointOccasion::Eviction
+            }),
             id: request.id.clone(),
-            deadline: request.deadline,
+            deadline: end.map_or(request.deadline, |end| end.min(request.deadline)),
             watch: request.watch,
         });
     }
     let timeout = TimeDelta::seconds(facts.checkpoint_policy()?.timeout_seconds);
-    let entry = ledger.domain(&asked.domain.key)?;
     // A deletion is not taken back, and the pod can be gone before the others have answered.
     let open = entry.open_request();
     if let Some(open) = open.filter(|r| r.reason == CheckpointOccasion::Eviction) {
+        let (pod, end) = eviction.unzip();
         return Some(Occasion {
             reason: open.reason,
-            id: open.id.clone(),
-            deadline: open.deadline?,
+            id: pod.map_or_else(|| open.id.clone(), |pod| occasion_id(open.reason, &pod)),
+            deadline: open.deadline.into_iter().chain(end).min()?,
             watch: false,
         });
     }
     let generation = facts.view.generation();
     let latest = facts.now + timeout;
-    let evicted = evicted(facts, entry, asked.domain);
-    let is_evicted = evicted.is_some();
     let of = |reason, key: String, deadline| (reason, key, deadline);
     let now = |reason, key: i64| of(reason, key.to_string(), latest);
     let spec = facts.spec();
     let stops = [
-        evicted.map(|(pod, end)| of(CheckpointOccasion::Eviction, pod, end.min(latest))),
+        eviction.map(|(pod, end)| of(CheckpointOccasion::Eviction, pod, end.min(latest))),
         (spec.suspend).then(|| now(CheckpointOccasion::Suspend, generation)),
         restarts(facts, ledger).then(|| now(CheckpointOccasion::Restart, spec.restart_nonce)),
         (asked.resized).then(|| now(CheckpointOccasion::Resize, generation)),
@@ -169,7 +190,7 @@ fn occasion(
             watch: false,
         });
     }
-    let asks = !is_evicted && facts.asks_before(CheckpointOccasion::User);
+    let asks = evicted.is_none() && facts.asks_before(CheckpointOccasion::User);
     Some(Occasion {
         reason: CheckpointOccasion::User,
         id: user_request(facts, ledger).filter(|_| asks)?,
@@ -187,7 +208,8 @@ fn evicted(
     let ran = entry.healthy_since.is_some() && !entry.is_restarting();
     let members = domain.members.iter().filter(|_| ran);
     let pods = members.filter_map(|m| facts.current(entry, m));
-    let evicted = pods.filter(|p| p.terminating() && !p.terminal());
+    // The kubelet's last DELETE has no grace period, and a other timestamp.
+    let evicted = pods.filter(|p| p.deletion_grace > 0 && !p.terminal());
     let ends =
         evicted.filter_map(|p| Some((p.deletion_timestamp? - BEFORE_KILL, p.uid.to_string())));
     ends.min().map(|(end, pod)| (pod, end))
@@ -223,32 +245,33 @@ fn deadline(
     facts.due(end - timeout).passed(wake).then_some(end)
 }
 
-/// True if the last request was for this occasion.
-fn is_settled(last: Option<&CheckpointRequest>, entry: &DomainLedger, occasion: &Occasion) -> bool {
-    last.is_some_and(|last| {
-        let is_same_stop = last.attempt == entry.attempt && last.reason == occasion.reason;
-        match occasion.reason {
-            CheckpointOccasion::Eviction => is_same_stop,
-            CheckpointOccasion::User | CheckpointOccasion::Preemption => last.id == occasion.id,
-            CheckpointOccasion::Suspend
-            | CheckpointOccasion::Resize
-            | CheckpointOccasion::Restart
-            | CheckpointOccasion::Deadline
-            | CheckpointOccasion::NodeLeaving
-            | CheckpointOccasion::NodeFaulty => is_same_stop && last.id == occasion.id,
+/// True if the last request of a running domain was for this occasion.
+fn is_settled(entry: &DomainLedger, occasion: &Occasion) -> bool {
+    let Some(last) = &entry.request else {
+        return false;
+    };
+    let (is_same, is_this_attempt) = (last.id == occasion.id, last.attempt == entry.attempt);
+    match occasion.reason {
+        CheckpointOccasion::User | CheckpointOccasion::Preemption => is_same,
+        // A later change of the spec asks no domain again that has answered.
+        reason if is_by_spec(reason) => {
+            let withdrawn = last.outcome == Some(CheckpointOutcome::Withdrawn);
+            is_this_attempt && last.reason == reason && !withdrawn
         }
-    })
+        _ => is_this_attempt && is_same,
+    }
 }
 
-/// A new request: open, or at once without support.
-fn requested(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    asked: Asked<'_>,
-    occasion: Occasion,
-) -> CheckpointRequest {
-    let entry = ledger.domain_or_empty(&asked.domain.key);
-    let request = CheckpointRequest {
+/// True if a change of the spec is the reason, and ends the wait when it is reverted.
+fn is_by_spec(reason: CheckpointOccasion) -> bool {
+    matches!(
+        reason,
+        CheckpointOccasion::Suspend | CheckpointOccasion::Resize | CheckpointOccasion::Restart
+    )
+}
+
+fn requested(facts: &Facts<'_>, entry: &DomainLedger, occasion: Occasion) -> CheckpointRequest {
+    CheckpointRequest {
         id: occasion.id,
         reason: occasion.reason,
         attempt: entry.attempt,
@@ -259,44 +282,44 @@ fn requested(
         millis: None,
         saved_step: None,
         steps_lost: None,
-    };
+    }
+}
+
+/// True if the domain runs and a member can answer the request.
+fn is_supported(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    asked: Asked<'_>,
+    request: &CheckpointRequest,
+) -> bool {
+    let entry = ledger.domain_or_empty(&asked.domain.key);
     let can_be_asked = |m: &&Member| {
         let pod = facts.current(entry, m);
         pod.is_some_and(|p| facts.observe(m, p).can_be_asked())
     };
     let runs = entry.healthy_since.is_some() && !entry.is_restarting();
     let members = unfinished(facts, ledger, asked);
-    let asks = request.watch || facts.checkpoint_policy().is_some();
-    if runs
-        && asks
-        && occasion.deadline > facts.now
+    runs && (request.watch || facts.checkpoint_policy().is_some())
+        && request.deadline > Some(facts.now)
         && members.iter().any(can_be_asked)
         && !hangs(facts, ledger)
-    {
-        request
-    } else {
-        closed(
-            facts,
-            ledger,
-            &request,
-            CheckpointOutcome::Unsupported,
-            None,
-        )
-    }
 }
 
-/// The open request with the deadline of an earlier stop. An eviction is its reason from then on.
-fn joined(open: &CheckpointRequest, occasion: &Occasion) -> Option<CheckpointRequest> {
-    let reason = match occasion.reason {
-        CheckpointOccasion::Eviction => occasion.reason,
-        _ => open.reason,
-    };
+/// The open request with the deadline of an earlier stop. An eviction is its reason from then on,
+/// and with an outcome the last occasion.
+fn joined(open: &CheckpointRequest, occasion: Occasion, ends: bool) -> CheckpointRequest {
     let deadline = open.deadline.min(Some(occasion.deadline));
-    ((reason, deadline) != (open.reason, open.deadline)).then(|| CheckpointRequest {
+    let (id, reason) = match occasion.reason {
+        reason if ends => (occasion.id, reason),
+        CheckpointOccasion::Eviction => (open.id.clone(), occasion.reason),
+        _ => (open.id.clone(), open.reason),
+    };
+    CheckpointRequest {
+        id,
         reason,
         deadline,
         ..open.clone()
-    })
+    }
 }
 
 fn unfinished<'d>(facts: &'d Facts<'_>, ledger: &Ledger, asked: Asked<'d>) -> Vec<&'d Member> {
