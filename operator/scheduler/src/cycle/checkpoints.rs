@@ -110,7 +110,11 @@ impl Cycle<'_> {
 }
 
 /// Writes or withdraws the request to a gang. Returns the preemptor of a new request.
-pub(super) fn request(gang: &mut GangState, requests: &mut Requests) -> Option<Key> {
+pub(super) fn request(
+    gang: &mut GangState,
+    requests: &mut Requests,
+    now: DateTime<Utc>,
+) -> Option<Key> {
     let placed = gang.assigned.as_ref().is_some_and(|a| !a.is_empty())
         && gang.phase() != &GangPhase::Finished;
     let new = requests.remove(gang.uid()).filter(|_| placed);
@@ -118,6 +122,7 @@ pub(super) fn request(gang: &mut GangState, requests: &mut Requests) -> Option<K
     if current.map(|r| &r.id) == new.as_ref().map(|(_, r)| &r.id) {
         return None;
     }
+    let new = new.filter(|(_, r)| now < r.deadline);
     let watch = gang.input.workload.on_request.is_none();
     let (preemptor, request) = new
         .map(|(by, r)| (by, PreemptionRequest { watch, ..r }))

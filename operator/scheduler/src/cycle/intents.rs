@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Preemption, Victim};
@@ -242,7 +243,8 @@ impl Cycle<'_> {
         if !spared.is_empty() {
             let victims = intent.victims.iter();
             let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
-            return IntentStep::Spares(Box::new(reduced(intent.clone(), left.cloned().collect())));
+            let reduced = reduced(intent.clone(), left.cloned().collect(), self.context.now);
+            return IntentStep::Spares(Box::new(reduced));
         }
         if self.awaits_checkpoints(valid) {
             return IntentStep::Waits;
@@ -394,13 +396,21 @@ fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
 }
 
 /// The intent without spared victims, for the next cycle.
-fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
+fn reduced(mut intent: Preemption, victims: Vec<Victim>, now: DateTime<Utc>) -> Preemption {
+    let waited = intent.checkpoint_wait();
     intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
     intent.lost_work = lost_work(&victims);
     intent.explanation = messages::reduced(&victims, intent.cost);
     // The proof was for another set of victims.
     (intent.proven, intent.at_least, intent.next_best) = (false, 0, None);
     intent.victims = victims;
+    // The preemptor waits once. The other victims were not worth a request.
+    if waited.is_some() && intent.checkpoint_wait().is_none() {
+        let first = intent.victims.first_mut();
+        first
+            .into_iter()
+            .for_each(|v| v.checkpoint_deadline = Some(now));
+    }
     intent.id = intent_id(&intent);
     intent
 }

@@ -27,7 +27,7 @@ impl Cycle<'_> {
         let context = &self.context;
         let mut steps = Vec::new();
         for gang in &mut self.gangs {
-            let preemptor = request(gang, &mut requests);
+            let preemptor = request(gang, &mut requests, context.now);
             compose(context, self.memory, &self.capacity, gang);
             let write = write_of(context, self.memory, gang);
             steps.extend(write.map(|w| {

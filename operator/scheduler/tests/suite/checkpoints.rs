@@ -278,6 +278,28 @@ fn a_victim_that_ends_spares_the_others_whose_capacity_is_not_needed() {
 }
 
 #[test]
+fn a_preemption_whose_asked_victims_are_spared_does_not_wait_again() {
+    let mut world = running(&asks(300), &asks(300));
+    world.later(900);
+    // A checkpoint takes gang b longer than the work that it would save.
+    let earlier = world.now() - TimeDelta::seconds(1000);
+    let slow = past(earlier, CheckpointOutcome::Saved, 50_000);
+    record(&mut world, "b", &slow);
+    checkpoints(&mut world, "b", 30, &[]);
+    preempt(&mut world);
+    assert!(request(&world, "a").is_some() && request(&world, "b").is_none());
+    world.later(40);
+    // Gang a can stay beside the preemptor. The work of gang b is worth a request by now.
+    let home = world.nodes("a").remove(0);
+    world.node(&home, 8, true);
+    for _ in 0..2 {
+        world.schedule();
+        assert_eq!(request(&world, "b"), None);
+    }
+    assert_eq!(disrupted(&world), (false, true));
+}
+
+#[test]
 fn every_restart_domain_has_to_answer() {
     let replicas = json!({"failurePolicy": {"restartScope": "Replica"},
         "checkpoint": {"onRequest": {}}});
