@@ -64,6 +64,8 @@ kinds! {
     DeleteWorkload 1 users::delete_workload,
     /// A workload is suspended or resumed.
     Suspend 2 users::suspend,
+    /// A workload is suspended, and resumed a little later.
+    SuspendBriefly 2 users::suspend_briefly,
     /// A restart is requested.
     Nonce 1 users::nonce,
     /// A user requests a checkpoint.

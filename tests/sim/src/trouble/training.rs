@@ -27,14 +27,17 @@ fn trainer(name: &str, rng: &mut fastrand::Rng) -> Value {
     let gpus = ["0", "1", "1"][rng.usize(..3)];
     let mut container = json!({"name": "c", "image": "i", "command": ["train"],
         "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": gpus}}});
-    let reaction = ["save", "save", "ignore", "0", "143", "7", ""][rng.usize(..7)];
+    let reactions = [
+        "save", "save", "save", "save", "ignore", "0", "143", "7", "",
+    ];
+    let reaction = reactions[rng.usize(..reactions.len())];
     if !reaction.is_empty() {
         let millis = [0, 3_000, 40_000][rng.usize(..3)].to_string();
         container["env"] = json!([{"name": "HOLLOW_ON_CHECKPOINT", "value": reaction},
             {"name": "HOLLOW_CHECKPOINT_MILLIS", "value": millis}]);
     }
     let pod = json!({"restartPolicy": "Never", "containers": [container],
-        "terminationGracePeriodSeconds": ([0, 5, 30][rng.usize(..3)])});
+        "terminationGracePeriodSeconds": ([0, 5, 30, 60, 60][rng.usize(..5)])});
     let template = json!({"metadata": {"annotations": {TELLS: first}}, "spec": pod});
     let scope = ["Workload", "Workload", "Replica"][rng.usize(..3)];
     let rule =

@@ -90,6 +90,20 @@ pub(super) fn suspend(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     edit(c, rng, |w, _| w.spec.suspend = !w.spec.suspend)
 }
 
+/// A stop that waits for checkpoints is cancelled.
+pub(super) fn suspend_briefly(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(key) = any_workload(c, rng) else {
+        return false;
+    };
+    c.edit::<TrainingWorkload>(&key, |w| w.spec.suspend = true);
+    for _ in 0..rng.usize(1..4) {
+        c.round();
+        c.later(1);
+    }
+    c.edit::<TrainingWorkload>(&key, |w| w.spec.suspend = false);
+    true
+}
+
 pub(super) fn nonce(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     edit(c, rng, |w, _| w.spec.restart_nonce += 1)
 }

@@ -5,6 +5,7 @@
 //! (`lockstep_sim::trouble`), dependencies between groups, the next actor, clocks of nodes, and
 //! progress of supervised gangs. Not varied: versions of the cluster, topology constraints.
 
+use lockstep_api::workload::CheckpointOutcome;
 use lockstep_sim::oracle::Oracles;
 use lockstep_sim::trouble::{Mix, Settings, Story, Trouble, TroubleKind};
 use parking_lot::Mutex;
@@ -130,6 +131,47 @@ const BESIDE_STALLS: &[TroubleKind] = &[
     TroubleKind::NoLag,
     TroubleKind::Pause,
 ];
+
+/// Occasions of requests for checkpoints: rare in general stories, whose processes answer none.
+const OCCASIONS: &[TroubleKind] = &[
+    TroubleKind::NewTrainer,
+    TroubleKind::RequestCheckpoint,
+    TroubleKind::Suspend,
+    TroubleKind::SuspendBriefly,
+    TroubleKind::Nonce,
+    TroubleKind::Resize,
+    TroubleKind::DeletePod,
+    TroubleKind::EvictPod,
+];
+
+/// Faults that can delay a request or its answer, or be taken for one.
+const BESIDE_OCCASIONS: &[TroubleKind] = &[
+    TroubleKind::LoseNode,
+    TroubleKind::FindNode,
+    TroubleKind::RestartKubelet,
+    TroubleKind::AgentForgets,
+    TroubleKind::AgentAway,
+    TroubleKind::Crash,
+    TroubleKind::LostAnswer,
+    TroubleKind::Relist,
+    TroubleKind::Lag,
+    TroubleKind::NoLag,
+];
+
+#[test]
+fn requests_for_checkpoints_have_every_outcome_and_the_invariants_hold() {
+    let kind = Kind {
+        trains: true,
+        troubles: &[OCCASIONS, BESIDE_OCCASIONS].concat(),
+    };
+    if let Some(Played { looked, .. }) = stories(kind, 25, 20) {
+        for outcome in CheckpointOutcome::ALL {
+            let times = looked.get(outcome.as_str()).copied().unwrap_or(0);
+            println!("{times} requests {}", outcome.as_str());
+            assert!(times >= 3, "too few outcomes {}", outcome.as_str());
+        }
+    }
+}
 
 #[test]
 fn whatever_happens_the_invariants_hold_and_in_the_end_everything_rests() {
