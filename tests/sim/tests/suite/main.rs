@@ -7,6 +7,7 @@ mod absent;
 mod api;
 mod crashes;
 mod determinism;
+mod lost_work;
 mod messages;
 mod random;
 mod refusals;
