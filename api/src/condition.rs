@@ -246,6 +246,8 @@ pub mod reasons {
     pub const CHECKPOINT_ANSWERED: &str = "CheckpointAnswered";
     /// No checkpoint was requested.
     pub const NO_CHECKPOINT_REQUESTED: &str = "NoCheckpointRequested";
+    /// A preemption was withdrawn: the gang keeps its nodes, or the preemptor waits again.
+    pub const PREEMPTION_WITHDRAWN: &str = "PreemptionWithdrawn";
     /// All members run again after an incident.
     pub const RECOVERED: &str = "Recovered";
     /// Kubelets restart all containers of pods (KEP-5532).

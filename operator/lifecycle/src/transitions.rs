@@ -7,8 +7,8 @@ use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::gangs::gangs;
 use lockstep_api::words::time;
 use lockstep_api::workload::{
-    Cause, DomainStatus, FailureAction, GangStatus, HistoryEntry, TrainingWorkloadSpec,
-    TrainingWorkloadStatus,
+    Cause, CheckpointOccasion, CheckpointOutcome, DomainStatus, FailureAction, GangStatus,
+    HistoryEntry, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
 use crate::ledger::Ledger;
@@ -79,6 +79,7 @@ pub fn transitions(
     }
     stuck_nodes(&gangs_before, after, &mut out);
     failed_request(before, after, &mut out);
+    withdrawn_preemption(before, after, &mut out);
     for (type_, on_true, on_false) in REPORTED {
         let Some(new) = find(&after.conditions, type_) else {
             continue;
@@ -112,6 +113,65 @@ fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
         Some(old) => old.status != new.status || old.reason != new.reason,
         None => new.status == true.into() || new.type_ == types::ADMITTED,
     }
+}
+
+/// The scheduler has withdrawn the preemption of this workload, or by it, before an eviction.
+fn withdrawn_preemption(
+    before: &TrainingWorkloadStatus,
+    after: &TrainingWorkloadStatus,
+    out: &mut Vec<EventNote>,
+) {
+    let is_withdrawn = |status: &TrainingWorkloadStatus, id: &str| {
+        let mut requests = status
+            .domains
+            .iter()
+            .filter_map(|d| d.checkpoint_request.as_ref());
+        requests.any(|r| r.id == id && r.outcome == Some(CheckpointOutcome::Withdrawn))
+    };
+    let mut requests = after
+        .domains
+        .iter()
+        .filter_map(|d| d.checkpoint_request.as_ref());
+    let spared = requests.any(|r| {
+        r.reason == CheckpointOccasion::Preemption
+            && is_withdrawn(after, &r.id)
+            && !is_withdrawn(before, &r.id)
+    });
+    let reason_of = |status: &TrainingWorkloadStatus| {
+        let admitted = find(&status.conditions, types::ADMITTED);
+        let waits = admitted.filter(|c| c.status == false.into());
+        waits.map(|c| c.reason.clone())
+    };
+    let preempted = reason_of(before).as_deref() == Some(reasons::PREEMPTING);
+    let waits = reason_of(after).filter(|_| preempted && !ended(after));
+    let waits_again = waits.is_some_and(|r| {
+        ![
+            reasons::PREEMPTING,
+            reasons::SUSPENDED,
+            reasons::BACKING_OFF,
+        ]
+        .contains(&r.as_str())
+    });
+    let notes = [
+        (
+            spared,
+            "the preemption was withdrawn before an eviction: the gang keeps its nodes",
+        ),
+        (
+            waits_again,
+            "the preemption was withdrawn: the gang waits for capacity again",
+        ),
+    ];
+    out.extend(
+        notes
+            .into_iter()
+            .filter(|(due, _)| *due)
+            .map(|(_, note)| EventNote {
+                type_: EventType::Normal,
+                reason: reasons::PREEMPTION_WITHDRAWN.into(),
+                note: note.to_owned(),
+            }),
+    );
 }
 
 fn failed_request(

@@ -190,6 +190,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         r::RESTARTS_EXHAUSTED,
         "find the cause in `status.history`; the gang is placed on other nodes next",
     ),
+    (r::PREEMPTION_WITHDRAWN, ""),
     (r::RECOVERED, ""),
     (r::RESTARTING_ALL_CONTAINERS, ""),
     (

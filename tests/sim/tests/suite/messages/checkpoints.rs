@@ -39,23 +39,35 @@ pub(super) const STORIES: &[Story] = &[
     }),
     ("is preempted after its next checkpoint", || {
         let mut w = able("", &json!({}));
-        let deadline = w.now() + TimeDelta::seconds(30);
-        w.edit_group("workload", |group| {
-            let status = group.status.get_or_insert_default();
-            status.checkpoint_request = Some(PreemptionRequest {
-                id: "p1".to_owned(),
-                deadline,
-                preemptor: "ns/boss".to_owned(),
-                watch: true,
-            });
-        });
-        w.pass();
+        requested_by_scheduler(&mut w, true);
         w
+    }),
+    ("is asked for a preemption that is withdrawn", || {
+        let mut w = able("ignore", &json!({}));
+        requested_by_scheduler(&mut w, false);
+        w.edit_group("workload", |group| {
+            group.status.get_or_insert_default().checkpoint_request = None;
+        });
+        settled(w)
     }),
     ("can be asked where kube-scheduler places", || {
         settled(Solo::kubernetes(spec("save", &json!({}))))
     }),
 ];
+
+fn requested_by_scheduler(w: &mut Solo, watch: bool) {
+    let deadline = w.now() + TimeDelta::seconds(30);
+    w.edit_group("workload", |group| {
+        let status = group.status.get_or_insert_default();
+        status.checkpoint_request = Some(PreemptionRequest {
+            id: "p1".to_owned(),
+            deadline,
+            preemptor: "ns/boss".to_owned(),
+            watch,
+        });
+    });
+    w.pass();
+}
 
 fn spec(reaction: &str, more: &Value) -> Value {
     let mut spec = gang_with(2, more);
