@@ -64,4 +64,9 @@ impl NodeState {
     pub fn is_ready(self) -> bool {
         self.reach == Reach::Responding && !self.deleting
     }
+
+    /// True if the node may get pods: it is ready, and no fault of it is certain.
+    pub fn takes_pods(self) -> bool {
+        self.is_ready() && self.outlook != Outlook::Faulty
+    }
 }

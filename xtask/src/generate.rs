@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::bundle::{self, Images, PREFIX, TAG};
 use crate::metrics::Metrics;
-use crate::{chart, configuration, cri, reference, vocabulary};
+use crate::{chart, configuration, cri, node_signals, reference, vocabulary};
 
 /// A generated file.
 pub struct File {
@@ -62,6 +62,10 @@ fn files(root: &Path) -> Result<Vec<File>> {
     out.push((
         PathBuf::from("docs/reference/configuration.md"),
         configuration::markdown(root)?,
+    ));
+    out.push((
+        PathBuf::from("docs/reference/node-signals.md"),
+        node_signals::markdown(),
     ));
     out.push((
         PathBuf::from("docs/reference/convert.md"),

@@ -8,6 +8,7 @@ pub mod generate;
 pub mod image;
 pub mod links;
 pub mod metrics;
+mod node_signals;
 pub mod openvex;
 pub mod plugin;
 pub mod query;

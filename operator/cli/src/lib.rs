@@ -18,7 +18,7 @@
 //! | [`queue`] | waiting gangs in their order | no |
 //! | [`status`] | state of a workload | no |
 //! | [`logs`] | selection of members' logs | no |
-//! | [`top`], [`agents`] | accelerators of gangs, agents of nodes | no |
+//! | [`top`], [`agents`], [`nodes`] | accelerators of gangs, agents and signals of nodes | no |
 //! | [`doctor`], [`doctor_facts`] | checks of the installation | no |
 //! | [`version`] | versions of the components | no |
 //! | [`explain`] | status and events of a workload | no |
@@ -39,6 +39,7 @@ pub mod explain;
 pub mod file;
 pub mod gangs;
 pub mod logs;
+pub mod nodes;
 pub mod objects;
 pub mod outcome;
 pub mod problem;

@@ -1,8 +1,8 @@
-//! Preemption rules of the manager's configuration.
+//! Preemption rules and signals of nodes of the manager's configuration.
 
 use lockstep_model::Rules;
 use lockstep_scheduler::SchedulerSettings;
-use lockstep_scheduler::config::SchedulerConfig;
+use lockstep_scheduler::config::{NodeHealthConfig, SchedulerConfig};
 use serde::Deserialize;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,8 @@ pub struct PublishedRules {
 #[serde(default)]
 struct ManagerConfig {
     scheduler: SchedulerConfig,
+    #[serde(rename = "nodeHealth")]
+    node_health: NodeHealthConfig,
     scheduling: SchedulingPart,
     agents: AgentsPart,
 }
@@ -47,6 +49,11 @@ impl ManagerConfig {
 /// cannot be parsed.
 pub fn scheduling_backend(text: &str) -> Option<String> {
     Some(ManagerConfig::parse(text).ok()?.scheduling.backend)
+}
+
+/// The signals of nodes in the configuration of a manager.
+pub fn node_health(text: &str) -> Result<NodeHealthConfig, String> {
+    Ok(ManagerConfig::parse(text)?.node_health)
 }
 
 /// Parses the configuration of a manager in this namespace.

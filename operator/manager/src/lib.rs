@@ -3,7 +3,7 @@
 //! | stage | module | client |
 //! | --- | --- | --- |
 //! | watch objects, keep them in tables | `index` | yes |
-//! | choose the workloads that need a pass | `queue`, `resync` | no |
+//! | choose the workloads that need a pass | `queue`, `resync`, `node_health` | no |
 //! | decide, act, write the status | [`workload`] | in `workload::act` alone |
 //! | place gangs, preempt | `scheduler` | in `scheduler::act` alone |
 //! | check that admission policies allow the manager's writes | [`policy_check`] | yes |
@@ -25,6 +25,7 @@ mod index;
 mod lease;
 mod merge;
 pub mod metrics;
+mod node_health;
 pub mod policy_check;
 pub mod process;
 mod queue;

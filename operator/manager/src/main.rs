@@ -15,12 +15,11 @@ use lockstep_common::signals::ended_by_signal;
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Random, SystemClock};
 use lockstep_manager::components::{AgentSettings, Components, RuntimeEndpoint};
-use lockstep_manager::config::live::{self, LiveLog};
+use lockstep_manager::config::live::{self, LiveLog, LiveValues};
 use lockstep_manager::config::{Config, ConfigSource};
 use lockstep_manager::health::Health;
 use lockstep_manager::policy_check::{PolicyMetric, watch_policies};
 use lockstep_manager::{Deps, process, run};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -241,8 +240,12 @@ async fn manage(
         policies,
     ));
 
-    let (changed, preemption) = watch::channel(config.scheduler.preemption.enabled);
-    servers.spawn(live::follow(source, text, config.clone(), changed, log));
+    let values = LiveValues::new(&config);
+    let (preemption, node_health) = (
+        values.preemption.subscribe(),
+        values.node_health.subscribe(),
+    );
+    servers.spawn(live::follow(source, text, config.clone(), values, log));
     let stop = CancellationToken::new();
     servers.spawn(stop_on_signal(stop.clone())?);
     info!(
@@ -259,6 +262,7 @@ async fn manage(
         random,
         config,
         preemption,
+        node_health,
         identity,
         namespace,
         registry,

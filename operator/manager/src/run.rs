@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use lockstep_api::NodeHealthMode;
 use lockstep_common::endpoints::SharedRegistry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -27,6 +28,7 @@ use crate::health::Health;
 use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
+use crate::node_health;
 use crate::queue::{InHand, Queue, QueueMetrics};
 use crate::resync::resync;
 use crate::scheduler::act::StepSender;
@@ -44,6 +46,8 @@ pub struct Deps {
     pub config: Config,
     /// Whether preemption is enabled.
     pub preemption: signal::Receiver<bool>,
+    /// What is done about signals of nodes.
+    pub node_health: signal::Receiver<NodeHealthMode>,
     /// Identity of this process in the election and in events.
     pub identity: String,
     /// Namespace of this process, its Lease and, by default, the agents.
@@ -111,6 +115,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let Deps {
         config,
         preemption,
+        node_health,
         identity,
         namespace,
         stop,
@@ -123,6 +128,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
 
     let mut background = JoinSet::new();
     wiring.watch(&mut background, nominations, namespace.clone());
+    background.spawn(node_health::follow(wiring.index.clone(), node_health));
     let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
 
@@ -163,8 +169,13 @@ impl Wiring {
             metrics.queue.clone(),
         );
         let agents = config.agent_selector(&deps.namespace);
+        let index = Index::new(agents, queue.clone(), clock.clone());
+        index.use_signal_rules(
+            config.node_health.signal_rules(),
+            *deps.node_health.borrow(),
+        );
         Self {
-            index: Index::new(agents, queue.clone(), clock.clone()),
+            index,
             queue,
             clients,
             clock: clock.clone(),

@@ -9,7 +9,9 @@ use std::time::Duration;
 use http::Method;
 use kube::Client;
 use kube::runtime::watcher::Event;
+use lockstep_api::NodeHealthMode;
 use lockstep_api::native_group::{NativeSupport, PodField};
+use lockstep_api::node_signal::SignalRule;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_scheduler::SchedulingInput;
@@ -49,6 +51,8 @@ pub struct SteppedParts {
     pub agents: AgentSelector,
     pub settings: Arc<lockstep_lifecycle::LifecycleSettings>,
     pub scheduler_settings: lockstep_scheduler::SchedulerSettings,
+    pub node_health: NodeHealthMode,
+    pub signal_rules: Vec<SignalRule>,
 }
 
 pub struct SteppedManager {
@@ -74,6 +78,8 @@ impl SteppedManager {
             agents,
             settings,
             scheduler_settings,
+            node_health,
+            signal_rules,
         } = parts;
         let backoff = RetryBackoff {
             first: Duration::from_secs(1),
@@ -83,6 +89,7 @@ impl SteppedManager {
         let metrics = Metrics::register(&mut registry);
         let queue = Queue::new(backoff, random, clock.clone(), metrics.queue);
         let index = Index::new(agents, queue.clone(), clock.clone());
+        index.use_signal_rules(signal_rules, node_health);
         let (events, reports) = Events::channel(Counter::default());
         let controller = Controller::new(Parts {
             index: index.clone(),
@@ -132,8 +139,19 @@ impl SteppedManager {
         self.index.set_native_group(kind, key, Some(group));
     }
 
+    /// Changes the mode, as a changed configuration file does.
+    pub fn set_node_health(&self, mode: NodeHealthMode) {
+        self.index.set_node_health(mode);
+    }
+
+    /// Time until signals of a node begin to count, or end. In a process, a task follows it.
+    pub fn next_signal_change(&self) -> Option<Duration> {
+        self.index.next_signal_change()
+    }
+
     /// `None` if no workload is due.
     pub async fn pass_next(&self) -> Option<Key> {
+        self.index.follow_signals();
         let key = self.queue.try_next()?;
         self.controller.pass_over(&key).await;
         Some(key)
@@ -150,6 +168,7 @@ impl SteppedManager {
 
     /// True if an input of the scheduler has changed since the last call.
     pub fn scheduler_woken(&self) -> bool {
+        self.index.follow_signals();
         self.index.scheduler_woken()
     }
 

@@ -1,6 +1,8 @@
 //! Configuration of placement and preemption. Part of the manager's configuration, also read by
 //! `kubectl lockstep whatif`.
 
+mod node_health;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU32;
@@ -12,6 +14,7 @@ use lockstep_engine as engine;
 use lockstep_model::{CostModel, Rules, VictimRules, VictimScope};
 use serde::{Deserialize, Serialize};
 
+pub use self::node_health::{NodeHealthConfig, SignalConfig};
 use crate::settings::SchedulerSettings;
 
 /// Longest guaranteed run time, in seconds.

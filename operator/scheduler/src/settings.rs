@@ -41,6 +41,8 @@ pub struct SchedulerSettings {
     pub keeps_nominations: bool,
     /// Most gangs that move away from nodes with signals at once.
     pub concurrent_moves: usize,
+    /// Nodes with a deadline nearer than this are the last choice.
+    pub move_horizon: Duration,
     /// Changes within this time share one cycle.
     pub debounce: Duration,
     /// Longest debounce, for slow cycles without a result.
@@ -66,6 +68,7 @@ impl Default for SchedulerSettings {
             grow_after: Duration::from_mins(10),
             keeps_nominations: true,
             concurrent_moves: 2,
+            move_horizon: Duration::from_hours(24),
             debounce: Duration::from_millis(20),
             gather_at_most: Duration::from_millis(500),
         }

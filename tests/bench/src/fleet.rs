@@ -8,7 +8,9 @@ use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::watcher::Event;
+use lockstep_api::NodeHealthMode;
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
+use lockstep_api::node_signal::BUILT_IN;
 use lockstep_manager::clock::{Random, SystemClock};
 use lockstep_manager::stepped::{AgentSelector, SteppedManager, SteppedParts, WatchedKind};
 use serde_json::{Value, json};
@@ -43,6 +45,8 @@ impl Fleet {
             agents: AgentSelector::default(),
             settings: Arc::default(),
             scheduler_settings: lockstep_scheduler::SchedulerSettings::default(),
+            node_health: NodeHealthMode::default(),
+            signal_rules: BUILT_IN.to_vec(),
         });
         for kind in WatchedKind::ALL {
             manager.deliver(kind, Event::Init)?;

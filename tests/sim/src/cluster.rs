@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::NodeHealthMode;
 use lockstep_api::key::Key;
 use lockstep_api::names::labels;
 use lockstep_lifecycle::{Plan, WorkloadView, decide};
@@ -447,6 +448,11 @@ impl SimCluster {
     /// Adds a group of kube-scheduler. A new manager process does not know it.
     pub fn native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
         self.manager.deliver_native_group(kind, key, group);
+    }
+
+    /// Changes what the manager does about signals of nodes.
+    pub fn set_node_health(&mut self, mode: NodeHealthMode) {
+        self.manager.set_node_health(mode);
     }
 
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::runtime::watcher::Event;
+use lockstep_api::NodeHealthMode;
 use lockstep_api::key::Key;
+use lockstep_api::node_signal::BUILT_IN;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_manager::clock::{Clock as _, Random};
 use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, WatchedKind};
@@ -40,6 +42,7 @@ pub(crate) struct Manager {
     /// As the process reads it.
     own_clock: SimClock,
     lifecycle: Arc<lockstep_lifecycle::LifecycleSettings>,
+    node_health: NodeHealthMode,
     /// Last field, because its tasks are dropped first. Clients need a runtime; no task waits for
     /// time.
     runtime: Runtime,
@@ -71,6 +74,7 @@ impl Manager {
             clock: clock.clone(),
             own_clock: clock.clone(),
             lifecycle,
+            node_health: NodeHealthMode::default(),
             runtime,
         };
         manager.restart();
@@ -81,6 +85,12 @@ impl Manager {
     pub fn restart_with(&mut self, lifecycle: lockstep_lifecycle::LifecycleSettings) {
         self.lifecycle = Arc::new(lifecycle);
         self.restart();
+    }
+
+    /// Changes the mode of node signals, also for later processes.
+    pub fn set_node_health(&mut self, mode: NodeHealthMode) {
+        self.node_health = mode;
+        self.stepped.set_node_health(mode);
     }
 
     /// The process and its memory are lost. Another process leads, and lists everything.
@@ -101,6 +111,7 @@ impl Manager {
             &self.lifecycle,
             settings,
         );
+        self.stepped.set_node_health(self.node_health);
         self.stepped
             .deliver_native_support(self.lifecycle.backend.has_native_groups());
         let mut store = self.store.lock();
@@ -227,7 +238,12 @@ impl Manager {
             return None;
         }
         let pass = self.stepped.next_pass().map(|at| self.clock.wall_at(at));
-        pass.into_iter().chain(self.wake).min()
+        let signals = self.stepped.next_signal_change();
+        let signals = signals.and_then(|wait| {
+            let wait = TimeDelta::from_std(wait).ok()?;
+            self.clock.now().checked_add_signed(wait)
+        });
+        pass.into_iter().chain(self.wake).chain(signals).min()
     }
 
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
@@ -271,5 +287,7 @@ fn stepped(
         agents: agent_selector(),
         settings: settings.clone(),
         scheduler_settings,
+        node_health: NodeHealthMode::default(),
+        signal_rules: BUILT_IN.to_vec(),
     })
 }

@@ -12,7 +12,7 @@ pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
 pub use verbs::{
     AgentsArgs, CheckpointArgs, CompletionArgs, ConvertArgs, ConvertFormat, DoctorArgs, DryRunArg,
-    ExplainArgs, LogsArgs, NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs,
+    ExplainArgs, LogsArgs, NamespaceArgs, NodesArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs,
     VersionArgs, WhatifArgs, WriteArgs,
 };
 
@@ -142,6 +142,12 @@ Examples:
   kubectl lockstep agents
   kubectl lockstep agents -o wide --agent-namespace lockstep-agent")]
     Agents(AgentsArgs),
+    /// Show the nodes with signals: announced maintenance, removals and faults.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep nodes
+  kubectl lockstep nodes -o json")]
+    Nodes(NodesArgs),
     /// Check the installation, as far as your permissions allow. Exits with 2 if a check fails.
     #[command(after_help = "\
 Examples:

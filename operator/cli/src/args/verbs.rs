@@ -306,6 +306,21 @@ pub struct AgentsArgs {
     pub output: ObjectOutput,
 }
 
+/// Flags of `nodes`.
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    /// Accepted as by kubectl, and not used: nodes are of the whole cluster.
+    #[arg(short, long, hide = true)]
+    pub namespace: Option<String>,
+    /// Namespace of the manager whose configuration is used. Default: found by the labels of its
+    /// Deployment.
+    #[arg(long, value_name = "NAME")]
+    pub manager_namespace: Option<String>,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {

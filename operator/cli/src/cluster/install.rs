@@ -103,6 +103,10 @@ impl ClusterReader {
         Ok(nodes.map(|nodes| nodes.iter().filter_map(of).sum()))
     }
 
+    pub async fn partial_nodes(&self) -> Result<Vec<PartialNode>, Problem> {
+        self.list(Api::all(self.client.clone()), None).await
+    }
+
     /// Namespace and configuration of the manager, from the ConfigMap that its Deployment mounts.
     /// `None` if it is missing or forbidden.
     pub async fn manager_config(

@@ -69,6 +69,7 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Logs(args) => logs::logs(&cluster, args).await,
         Command::Top(args) => read::top(&cluster, args, clock).await,
         Command::Agents(args) => read::agents(&cluster, args, clock).await,
+        Command::Nodes(args) => read::nodes(&cluster, args, clock).await,
         Command::Doctor(args) => read::doctor(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Handled before the connection.

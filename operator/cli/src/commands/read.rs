@@ -6,12 +6,13 @@ use chrono::{DateTime, Utc};
 use super::engine::taken;
 use super::show::{WallClock, left_out, show, watch};
 use crate::args::{
-    AgentsArgs, Connection, DoctorArgs, ExplainArgs, Format, QueueArgs, StatusArgs, TopArgs,
-    VersionArgs,
+    AgentsArgs, Connection, DoctorArgs, ExplainArgs, Format, NodesArgs, QueueArgs, StatusArgs,
+    TopArgs, VersionArgs,
 };
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
+use crate::published::node_health;
 use crate::queue::{QueueReport, queue_without_places};
 use crate::status::StatusReport;
 use crate::top::AcceleratorUse;
@@ -105,6 +106,25 @@ pub async fn agents(
     let objects = cluster.node_agents().await?;
     let pods = cluster.agent_pods(args.agent_namespace.as_deref()).await?;
     let report = crate::agents::agents(&objects, pods.as_deref());
+    show(&report, args.output.format, clock)?;
+    Ok(Outcome::Done)
+}
+
+pub async fn nodes(cluster: &ClusterReader, args: &NodesArgs, clock: WallClock) -> Result<Outcome> {
+    let text = cluster
+        .manager_config(args.manager_namespace.as_deref())
+        .await?;
+    let config = match text {
+        Some((_, text)) => node_health(&text),
+        None => Err("forbidden or not found".to_owned()),
+    };
+    if let Err(why) = &config {
+        note!(
+            "warning: cannot read the manager's configuration: {why}; using the built-in signals"
+        );
+    }
+    let (nodes, groups) = (cluster.partial_nodes().await?, cluster.groups(None).await?);
+    let report = crate::nodes::nodes(&nodes, &groups, config.as_ref().ok(), clock());
     show(&report, args.output.format, clock)?;
     Ok(Outcome::Done)
 }

@@ -4,8 +4,10 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::NodeAgent;
 use lockstep_cli::agents::agents;
 use lockstep_cli::logs::{LogSelection, LogSource, NoLog, sources};
+use lockstep_cli::nodes::nodes;
 use lockstep_cli::top::top;
 use lockstep_cli::view::{RenderOptions, View};
+use lockstep_scheduler::config::NodeHealthConfig;
 use serde_json::{Value, json};
 
 use crate::problems::{ask, sentence, stderr, stdout};
@@ -480,4 +482,38 @@ n07    NotReady   1         0.1.0     -             120m
         ..RenderOptions::plain(now())
     };
     assert_eq!(answer.screen(&wide).lines().count(), 2 + 1 + 20);
+}
+
+#[test]
+fn signals_of_nodes_are_listed_with_the_workloads_there() {
+    let minutes = |minutes: i64| (now() - chrono::TimeDelta::minutes(minutes)).to_rfc3339();
+    let deadline = (now() + chrono::TimeDelta::hours(3))
+        .timestamp()
+        .to_string();
+    let condition =
+        json!({"type": "GPUMissing", "status": "True", "lastTransitionTime": minutes(5)});
+    let objects = [
+        json!({"metadata": {"name": "n1"}, "status": {"conditions": [condition]}}),
+        json!({"metadata": {"name": "n2",
+            "labels": {"cloud.google.com/scheduled-maintenance-time": deadline}}}),
+        json!({"metadata": {"name": "n3"}, "spec": {"unschedulable": true}}),
+    ];
+    let objects = objects.map(|node| serde_json::from_value(node).unwrap());
+    let group = json!({"metadata": {"name": "llama-workload-1", "namespace": "ml"},
+        "spec": {"workloadRef": {"workloadName": "llama", "templateName": "workload"},
+            "gangKey": "workload", "schedulingPolicy": {"gang": {"minCount": 1}}},
+        "status": {"placement": {"id": "p", "members": 1, "decidedAt": minutes(60),
+            "nodes": [{"node": "n1", "members": ["workers/0/0"]}]}}});
+    let groups = [serde_json::from_value(group).unwrap()];
+    let config = NodeHealthConfig::default();
+    assert_eq!(
+        screen(&nodes(&objects, &groups, Some(&config), now())),
+        "\
+2 nodes with signals, mode Observe
+
+NODE   SIGNAL                    LEVEL     SINCE   DEADLINE   WORKLOADS
+n1     GPUMissing                Faulty    5m      -          ml/llama
+n2     GKEScheduledMaintenance   Leaving   -       in 3h      -
+"
+    );
 }

@@ -19,6 +19,8 @@ impl Config {
     pub fn scheduler_settings(&self, own: [&str; 2]) -> SchedulerSettings {
         let mut settings = SchedulerSettings::from(&self.scheduler);
         settings.backend = self.scheduling.backend;
+        settings.concurrent_moves = self.node_health.concurrent_moves;
+        settings.move_horizon = time(self.node_health.move_horizon);
         let excluded = &mut settings.rules.victims.excluded_namespaces;
         excluded.extend(own.map(str::to_owned));
         settings
@@ -95,6 +97,8 @@ impl Config {
             recreate_tries: w.recreate_tries,
             recreate_takes: delta(w.recreate_takes),
             grow_after: delta(self.scheduler.grow_after),
+            lead_time: delta(self.node_health.lead_time),
+            move_horizon: delta(self.node_health.move_horizon),
             accelerators: self.scheduler.accelerators.clone(),
             backend: self.scheduling.backend,
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),

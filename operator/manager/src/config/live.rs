@@ -1,6 +1,6 @@
-//! Takes over `scheduler.preemption.enabled` and `logLevel` from a changed configuration file while
-//! the manager runs. Evictions can thus be stopped at once, and problems examined without a restart.
-//! Other changes take effect at the next start.
+//! Takes over `scheduler.preemption.enabled`, `nodeHealth.mode` and `logLevel` from a changed
+//! configuration file while the manager runs. Evictions and moves can thus be stopped at once, and
+//! problems examined without a restart. Other changes take effect at the next start.
 //!
 //! The file is a mounted `ConfigMap`, which the kubelet replaces by switching a symbolic link. So
 //! the file is polled and compared. An invalid file changes nothing.
@@ -8,6 +8,7 @@
 use std::mem;
 use std::time::Duration;
 
+use lockstep_api::NodeHealthMode;
 use lockstep_common::log::{LogHandle, LogLevel};
 use lockstep_scheduler::SchedulerSettings;
 use tokio::sync::watch;
@@ -22,8 +23,45 @@ const INTERVAL: Duration = Duration::from_secs(2);
 fn take_over(source: &ConfigSource, config: &mut Config, text: &str) -> Result<bool, ConfigError> {
     let new = source.parse(text)?;
     config.scheduler.preemption.enabled = new.scheduler.preemption.enabled;
+    config.node_health.mode = new.node_health.mode;
     config.log_level.clone_from(&new.log_level);
     Ok(*config == new)
+}
+
+/// Where changed values go.
+#[derive(Clone, Debug)]
+pub struct LiveValues {
+    /// Whether preemption is enabled.
+    pub preemption: watch::Sender<bool>,
+    /// What is done about signals of nodes.
+    pub node_health: watch::Sender<NodeHealthMode>,
+}
+
+impl LiveValues {
+    /// The values of a configuration.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            preemption: watch::Sender::new(config.scheduler.preemption.enabled),
+            node_health: watch::Sender::new(config.node_health.mode),
+        }
+    }
+
+    fn set(&self, config: &Config) {
+        let enabled = config.scheduler.preemption.enabled;
+        if self
+            .preemption
+            .send_if_modified(|now| mem::replace(now, enabled) != enabled)
+        {
+            info!(enabled, "scheduler.preemption.enabled has changed");
+        }
+        let mode = config.node_health.mode;
+        if self
+            .node_health
+            .send_if_modified(|now| mem::replace(now, mode) != mode)
+        {
+            info!(?mode, "nodeHealth.mode has changed");
+        }
+    }
 }
 
 /// Follows the configuration file, if there is one. `config` and `text` are its parsed and original
@@ -32,7 +70,7 @@ pub async fn follow(
     source: ConfigSource,
     mut text: String,
     mut config: Config,
-    preemption: watch::Sender<bool>,
+    values: LiveValues,
     log: LiveLog,
 ) {
     let Some(path) = &source.file else { return };
@@ -54,16 +92,13 @@ pub async fn follow(
         let level = config.log_level.clone();
         match take_over(&source, &mut config, &new) {
             Ok(all) => {
-                let enabled = config.scheduler.preemption.enabled;
-                if preemption.send_if_modified(|now| mem::replace(now, enabled) != enabled) {
-                    info!(enabled, "scheduler.preemption.enabled has changed");
-                }
+                values.set(&config);
                 if config.log_level != level {
                     log.follow(&config.log_level);
                 }
                 if !all {
                     warn!(
-                        "the configuration has changed beyond scheduler.preemption.enabled and logLevel: restart the managers to apply it"
+                        "the configuration has changed beyond scheduler.preemption.enabled, nodeHealth.mode and logLevel: restart the managers to apply it"
                     );
                 }
             }
@@ -174,9 +209,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preemption_and_the_log_level_are_taken_over_and_other_changes_are_not() {
+    fn preemption_mode_and_log_level_are_taken_over_and_other_changes_are_not() {
         let (source, mut config) = (ConfigSource::default(), Config::default());
-        let stop = "{scheduler: {preemption: {enabled: false}}, logLevel: debug}";
+        let stop =
+            "{scheduler: {preemption: {enabled: false}}, nodeHealth: {mode: Act}, logLevel: debug}";
         assert!(take_over(&source, &mut config, stop).unwrap());
         assert_eq!(config, Config::parse(stop).unwrap());
         let more =
@@ -232,7 +268,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.yaml");
         let logged = || String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
-        let (sender, _receiver) = watch::channel(true);
         let source = ConfigSource {
             file: Some(path.clone()),
             defaults: None,
@@ -244,7 +279,7 @@ mod tests {
             source,
             String::new(),
             Config::default(),
-            sender,
+            LiveValues::new(&Config::default()),
             live,
         ));
         for (text, level, debug, error) in [
@@ -283,7 +318,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.yaml");
         std::fs::write(&path, "").unwrap();
-        let (sender, receiver) = watch::channel(true);
+        let values = LiveValues::new(&Config::default());
+        let (receiver, mut mode) = (
+            values.preemption.subscribe(),
+            values.node_health.subscribe(),
+        );
         let (nominations, keeps_nominations) = watch::channel(true);
         let mut live = LiveSettings::new(SchedulerSettings::default(), receiver, keeps_nominations);
         let source = ConfigSource {
@@ -292,17 +331,19 @@ mod tests {
         };
         let (_, _log, handle, otherwise) = quiet();
         let log = LiveLog::new(handle, otherwise, "");
-        let following = follow(source, String::new(), Config::default(), sender, log);
+        let following = follow(source, String::new(), Config::default(), values, log);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(following);
         assert_eq!(live.take(), None);
         // The kubelet replaces the file in the same way.
         let new = folder.path().join("new.yaml");
-        std::fs::write(&new, "scheduler: {preemption: {enabled: false}}").unwrap();
+        let changed = "{scheduler: {preemption: {enabled: false}}, nodeHealth: {mode: Act}}";
+        std::fs::write(&new, changed).unwrap();
         std::fs::rename(&new, &path).unwrap();
         live.changed().await;
         let settings = live.take().expect("they have changed");
         assert!(!settings.preemption_enabled);
+        assert_eq!(*mode.borrow_and_update(), NodeHealthMode::Act);
         assert_eq!(live.take(), None);
 
         nominations.send_replace(false);

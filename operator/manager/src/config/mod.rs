@@ -1,6 +1,6 @@
 //! The configuration file: strict YAML. An unknown key ends the process, because a setting that is
-//! silently ignored is worse than none. Preemption settings and the log level follow changes of the
-//! file ([`live`]). All other settings are read once.
+//! silently ignored is worse than none. Whether preemption is enabled, the mode of node signals and the
+//! log level follow changes of the file ([`live`]). All other settings are read once.
 
 mod convert;
 pub mod live;
@@ -14,7 +14,7 @@ use kube::core::Duration as Span;
 use lockstep_api::names;
 use lockstep_api::workload::Backend;
 use lockstep_lifecycle::LifecycleSettings;
-use lockstep_scheduler::config::{SchedulerConfig, ValueRule};
+use lockstep_scheduler::config::{NodeHealthConfig, SchedulerConfig, ValueRule};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -47,6 +47,8 @@ pub struct Config {
     pub scheduling: SchedulingConfig,
     /// Placement and preemption of gangs.
     pub scheduler: SchedulerConfig,
+    /// Signals of nodes.
+    pub node_health: NodeHealthConfig,
     /// Selection of the node agents' pods.
     pub agents: AgentConfig,
     /// The supervisor of training processes.
@@ -65,6 +67,7 @@ impl Default for Config {
             workloads: WorkloadConfig::default(),
             scheduling: SchedulingConfig::default(),
             scheduler: SchedulerConfig::default(),
+            node_health: NodeHealthConfig::default(),
             agents: AgentConfig::default(),
             supervisor: SupervisorConfig::default(),
         }
@@ -487,6 +490,22 @@ mod tests {
             (
                 "scheduler: {preemption: {maxEvictionsPerMinute: 100001}}",
                 r#"scheduler.preemption.maxEvictionsPerMinute: Invalid value: "100001": must be 0 to 100000"#,
+            ),
+            (
+                "nodeHealth: {concurrentMoves: 0}",
+                r#"nodeHealth.concurrentMoves: Invalid value: "0": must be 1 to 1000"#,
+            ),
+            (
+                "nodeHealth: {moveHorizon: 5m}",
+                r#"nodeHealth.leadTime: Invalid value: "600s": must be at most nodeHealth.moveHorizon"#,
+            ),
+            (
+                "nodeHealth: {signals: [{name: GPUMissing, holdSeconds: 86401}]}",
+                r#"nodeHealth.signals: Invalid value: "GPUMissing": must be signals with holdSeconds of 0 to 86400"#,
+            ),
+            (
+                "nodeHealth: {signals: [{name: Dark, level: Faulty, match: {condition: {type: Dark, status: Unknown}}}]}",
+                r#"nodeHealth.signals: Invalid value: "Dark: Unknown": must be conditions with status"#,
             ),
             (
                 "scheduler: {reservations: {perPriority: 1001}}",

@@ -62,7 +62,7 @@ impl Accelerators {
             *part += pod.requests.get(resource);
         }
         let rest = (all - held - leaving).max(0);
-        let usable = node.state.is_ready() && !node.state.cordoned;
+        let usable = node.state.takes_pods() && !node.state.cordoned;
         let reserved = if usable { promised.min(rest) } else { 0 };
         for (state, n) in [
             ("held", held),
@@ -83,7 +83,7 @@ impl Accelerators {
         gauge(
             encoder,
             "lockstep_accelerators",
-            "Accelerators of nodes by state: held by pods, leaving with terminating pods, reserved for unbound members and waiting gangs, unusable on cordoned and unready nodes, free",
+            "Accelerators of nodes by state: held by pods, leaving with terminating pods, reserved for unbound members and waiting gangs, unusable on cordoned, unready and faulty nodes, free",
             self.0,
         )
     }

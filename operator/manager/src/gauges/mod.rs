@@ -2,6 +2,7 @@
 
 mod agents;
 mod capacity;
+mod node_signals;
 mod objects;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -17,6 +18,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use self::agents::AgentCounts;
 use self::capacity::Accelerators;
+use self::node_signals::SignalCounts;
 use self::objects::ObjectCounts;
 use self::waiting::WaitingCounts;
 pub use self::workloads::WorkloadSeries;
@@ -38,6 +40,7 @@ struct OfLeader {
     waiting: WaitingCounts,
     accelerators: Accelerators,
     agents: AgentCounts,
+    signals: SignalCounts,
 }
 
 impl OfLeader {
@@ -47,6 +50,7 @@ impl OfLeader {
             waiting: WaitingCounts::of(state, accelerators, now),
             accelerators: Accelerators::of(state, accelerators),
             agents: AgentCounts::of(state),
+            signals: SignalCounts::of(state, now),
         }
     }
 
@@ -54,7 +58,8 @@ impl OfLeader {
         self.objects.encode(encoder)?;
         self.waiting.encode(encoder)?;
         self.accelerators.encode(encoder)?;
-        self.agents.encode(encoder)
+        self.agents.encode(encoder)?;
+        self.signals.encode(encoder)
     }
 }
 

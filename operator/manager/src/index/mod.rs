@@ -8,7 +8,9 @@ mod feeds;
 mod gangs;
 mod kinds;
 mod metrics;
+mod outlook;
 mod progress;
+mod signals;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use kube::Resource as _;
 use kube::runtime::watcher::Event;
+use lockstep_api::NodeHealthMode;
+use lockstep_api::node_signal::SignalRule;
 use lockstep_model::Admission;
 use lockstep_model::{NativeGroup, NativeKind};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -53,6 +57,8 @@ pub struct Index {
     queue: Queue<Key>,
     clock: Arc<dyn Clock>,
     scheduler: Notify,
+    /// Notified when the signals of a node have changed.
+    signals: Notify,
     pending: signal::Sender<BTreeSet<WatchedKind>>,
 }
 
@@ -65,6 +71,7 @@ impl Index {
             queue,
             clock,
             scheduler: Notify::new(),
+            signals: Notify::new(),
             pending: signal::Sender::new(
                 WatchedKind::ALL
                     .into_iter()
@@ -166,6 +173,40 @@ impl Index {
         self.dispatch(touched);
     }
 
+    /// Sets the rules, before the first node is received.
+    pub(crate) fn use_signal_rules(&self, rules: Vec<SignalRule>, mode: NodeHealthMode) {
+        let signals = &mut self.state.write().signals;
+        signals.rules = rules.into();
+        signals.mode = mode;
+    }
+
+    pub(crate) fn set_node_health(&self, mode: NodeHealthMode) {
+        self.state.write().signals.mode = mode;
+        self.follow_signals();
+    }
+
+    /// Applies ended hold times, passed deadlines and the mode.
+    pub(crate) fn follow_signals(&self) {
+        let mut touched = Touched::default();
+        let mut state = self.state.write();
+        state.received_at = self.clock.wall();
+        state.follow_signals(&mut touched);
+        drop(state);
+        self.dispatch(touched);
+    }
+
+    /// Time until a hold time or a deadline ends.
+    pub(crate) fn next_signal_change(&self) -> Option<Duration> {
+        let now = self.clock.wall();
+        let next = self.read().signals.next_change(now)?;
+        Some((next - now).to_std().unwrap_or_default())
+    }
+
+    /// Returns when the signals of a node have changed since the last call.
+    pub(crate) async fn signals_changed(&self) {
+        self.signals.notified().await;
+    }
+
     /// Kinds whose first list is incomplete.
     pub fn pending(&self) -> Vec<&'static str> {
         self.pending.borrow().iter().map(|k| k.name()).collect()
@@ -190,6 +231,9 @@ impl Index {
         }
         if touched.scheduler {
             self.scheduler.notify_one();
+        }
+        if touched.signals {
+            self.signals.notify_one();
         }
     }
 }

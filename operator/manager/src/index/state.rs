@@ -20,6 +20,7 @@ use lockstep_model::{
 use lockstep_scheduler::GangInput;
 
 use super::agents::AgentTable;
+use super::signals::SignalTable;
 use super::watched_kind::WatchedKind;
 
 pub use lockstep_api::key::Key;
@@ -30,6 +31,8 @@ pub struct Touched {
     /// Workloads whose spec has changed, or that were deleted.
     pub urgent: BTreeSet<Key>,
     pub scheduler: bool,
+    /// True if the signals of a node have changed.
+    pub signals: bool,
 }
 
 /// A Lockstep object with its identity at the read.
@@ -85,6 +88,7 @@ pub struct State {
     /// With the UIDs of their controllers.
     pub(super) native_pod_groups: BTreeMap<Key, (Option<Uid>, Held<NativePodGroup>)>,
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
+    pub(super) signals: SignalTable,
     pub(super) zones: BTreeMap<String, ZoneInfo>,
     /// True if a node has changed since the last computation of `zones`.
     pub(super) zones_due: bool,
@@ -137,6 +141,10 @@ impl State {
             .flatten()
             .filter(move |key| *key.namespace == *namespace)
             .filter_map(|key| self.pods.get(key)?.member.as_ref().map(|(_, view)| view))
+    }
+
+    pub fn has_members(&self, node: &NodeName) -> bool {
+        self.on_node.contains_key(node)
     }
 
     pub fn nodes_with_members(&self) -> impl Iterator<Item = &NodeName> {
@@ -467,7 +475,7 @@ pub fn controller_uid<K: kube::Resource>(object: &K) -> Option<&str> {
 }
 
 /// False if nothing changed.
-fn set_state(model: &mut ClusterModel, name: &NodeName, state: NodeState) -> bool {
+pub(super) fn set_state(model: &mut ClusterModel, name: &NodeName, state: NodeState) -> bool {
     let now = model.snapshot();
     let node = now.ordinal(name.as_str()).and_then(|ix| now.node(ix));
     let changed = node.map(|node| Node {

@@ -2,6 +2,7 @@
 
 mod rebuild;
 mod scheduler;
+mod signals;
 mod watches;
 
 use kube::runtime::watcher::Event;
@@ -28,11 +29,14 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let backoff = RetryBackoff {
             first: std::time::Duration::from_secs(1),
             max: std::time::Duration::from_secs(1),
         };
-        let clock = Arc::new(SystemClock);
         let metrics = QueueMetrics::default();
         let queue = Queue::new(backoff, Random::seeded(1), clock.clone(), metrics);
         let agents = AgentSelector {

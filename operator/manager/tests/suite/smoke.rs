@@ -60,6 +60,7 @@ pub fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
         )),
         random: Random::seeded(7),
         preemption: watch::channel(config.scheduler.preemption.enabled).1,
+        node_health: watch::channel(config.node_health.mode).1,
         config,
         identity: identity.into(),
         namespace: "lockstep-system".into(),

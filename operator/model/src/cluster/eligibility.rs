@@ -66,7 +66,7 @@ impl Constraints {
     }
 
     pub fn admit(&self, node: &Node) -> bool {
-        node.state.is_ready()
+        node.state.takes_pods()
             && self
                 .selector
                 .iter()

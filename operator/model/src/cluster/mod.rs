@@ -293,8 +293,8 @@ impl ClusterModel {
         true
     }
 
-    pub fn key_of(&self, uid: &str) -> Option<Key> {
-        self.pods.get(uid).map(|pod| pod.key())
+    pub fn pod(&self, uid: &str) -> Option<&Pod> {
+        self.pods.get(uid).map(AsRef::as_ref)
     }
 
     pub fn remove_pod(&mut self, uid: &str) {
@@ -438,7 +438,7 @@ impl ClusterModel {
         let spec = EngineNode {
             allocatable: dims.offered(node),
             domains: dims.domains_of(node),
-            schedulable: node.state.is_ready(),
+            schedulable: node.state.takes_pods(),
         };
         Arc::make_mut(&mut self.now.engine).upsert_node(ix, &spec);
     }

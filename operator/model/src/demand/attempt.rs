@@ -17,6 +17,8 @@ pub struct PlacementAttempt<'a> {
     pub requester: Requester<'a>,
     /// Reservations of gangs ahead in the queue.
     pub ahead: &'a [QueueReservation],
+    /// Nodes that the gang gets only if it does not fit without them, the best first.
+    pub last_choice: &'a [NodeIx],
     /// Step limit of a placement search for several shapes.
     pub placement_steps: u64,
     /// Factor on the usual steps of a victim search.
@@ -62,6 +64,7 @@ impl<'a> PlacementAttempt<'a> {
             reservation.take(&mut left);
         }
         let placement = place_if_it_fits(&left, self.demand, self.placement_steps)?;
+        let placement = self.on_better_nodes(placement, &left);
         let used = nodes(&placement);
         let touched = |r: &&QueueReservation| r.nodes.keys().any(|n| used.contains(n));
         Some(BackfillPlacement {
@@ -98,6 +101,7 @@ impl<'a> PlacementAttempt<'a> {
             left.remove_pod(*node, amounts);
         }
         let placement = place_if_it_fits(&left, self.demand, self.placement_steps);
+        let placement = placement.map(|placement| self.on_better_nodes(placement, &left));
         (left, placement)
     }
 
@@ -124,7 +128,31 @@ impl<'a> PlacementAttempt<'a> {
     }
 
     fn place(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
-        place_within(free, self.demand, self.placement_steps)
+        let placement = place_within(free, self.demand, self.placement_steps)?;
+        Ok(self.on_better_nodes(placement, free))
+    }
+
+    /// The placement without nodes of the last choice, or with the fewest that suffice, the best
+    /// first.
+    fn on_better_nodes(&self, placement: GangPlacement, free: &Cluster) -> GangPlacement {
+        let used = nodes(&placement);
+        if !self.last_choice.iter().any(|node| used.contains(node)) {
+            return placement;
+        }
+        let mut found = placement;
+        let (mut least, mut enough, mut tried) = (0, self.last_choice.len(), 0);
+        while least < enough {
+            let mut demand = self.demand.clone();
+            demand
+                .excluded
+                .extend(self.last_choice[tried..].iter().copied());
+            match place_if_it_fits(free, &demand, self.placement_steps) {
+                Some(placement) => (found, enough) = (placement, tried),
+                None => least = tried + 1,
+            }
+            tried = usize::midpoint(least, enough);
+        }
+        found
     }
 }
 
@@ -173,6 +201,7 @@ mod tests {
         victim_priority: i32,
         evictable: bool,
         ends: Option<i64>,
+        last_choice: Vec<NodeIx>,
     }
 
     impl Case {
@@ -216,6 +245,7 @@ mod tests {
                 victim_priority: 50,
                 evictable: true,
                 ends: None,
+                last_choice: Vec::new(),
             }
         }
 
@@ -235,6 +265,7 @@ mod tests {
                     ends: self.ends.map(second),
                 },
                 ahead: &ahead,
+                last_choice: &self.last_choice,
                 placement_steps: lockstep_engine::PLACEMENT_STEPS,
                 effort: 1,
             };
@@ -272,6 +303,31 @@ mod tests {
         assert!(!case.placed(), "it holds nothing that the holder asks for");
         case.victims.scope = VictimScope::Any;
         assert!(case.placed());
+    }
+
+    #[test]
+    fn nodes_of_the_last_choice_are_used_in_their_order_and_only_if_needed() {
+        let mut model = ClusterModel::default();
+        for name in ["n0", "n1", "n2", "n3"] {
+            model.upsert_node(mk_node(name, 4));
+        }
+        let mut case = Case::new(4);
+        case.cluster = model.snapshot();
+        case.held.nodes.clear();
+        case.last_choice = vec![2, 0];
+        let mut used = |members: i32| {
+            let template = &mut case.request.templates[0];
+            template.members = (0..members).map(|i| Member::new("w", 0, i)).collect();
+            template.eligible = Arc::new((0..4).collect());
+            case.request.min_count = members as u32;
+            case.with_attempt(|attempt, free| {
+                let placement = attempt.in_free_capacity(free).unwrap();
+                nodes(&placement).into_iter().collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(used(2), [1, 3]);
+        assert_eq!(used(3), [1, 2, 3]);
+        assert_eq!(used(4), [0, 1, 2, 3]);
     }
 
     #[test]

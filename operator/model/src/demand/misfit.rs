@@ -97,6 +97,7 @@ impl PlacementRequest {
                     _ if is_closed(ix) => &mut counts.closed,
                     node if node.state.cordoned => &mut counts.cordoned,
                     node if !node.state.is_ready() => &mut counts.not_ready,
+                    node if !node.state.takes_pods() => &mut counts.faulty,
                     _ => &mut counts.unmatched,
                 } += 1;
             } else if let Some(miss) = shortage(snapshot, cluster.allocatable(ix), shape) {
@@ -145,7 +146,7 @@ fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (NodeIx, &Node)> {
 fn is_temporarily_unusable(node: &Node) -> bool {
     let temporary = |key: &str| TEMPORARY_TAINTS.iter().any(|taint| key.starts_with(taint));
     let mut taints = node.taints.iter();
-    !node.state.is_ready() || taints.any(|taint| temporary(&taint.key))
+    !node.state.takes_pods() || taints.any(|taint| temporary(&taint.key))
 }
 
 /// What a node lacks for one pod of a shape, as a sum of parts per million of the requests, and as

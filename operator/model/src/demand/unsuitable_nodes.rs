@@ -51,6 +51,8 @@ pub struct UnsuitableNodes {
     pub(crate) unmatched: usize,
     pub(crate) cordoned: usize,
     pub(crate) not_ready: usize,
+    /// Nodes with a fault that is certain.
+    pub(crate) faulty: usize,
     /// Nodes that the gang avoids after failures.
     pub(crate) avoided: usize,
     /// Nodes that anti-affinity closes, which another part of the message counts.
@@ -78,7 +80,8 @@ pub(crate) struct Scattered {
 impl UnsuitableNodes {
     fn unsuitable(&self) -> usize {
         let unlabelled: usize = self.unlabelled.values().sum();
-        self.unmatched + self.cordoned + self.not_ready + self.avoided + self.too_small + unlabelled
+        let unusable = self.cordoned + self.not_ready + self.faulty;
+        self.unmatched + unusable + self.avoided + self.too_small + unlabelled
     }
 
     /// True if every node holds a pod, and no free capacity is scattered.
@@ -121,6 +124,9 @@ impl fmt::Display for UnsuitableNodes {
         }
         if self.not_ready > 0 {
             causes.push(format!("{} NotReady", self.not_ready));
+        }
+        if self.faulty > 0 {
+            causes.push(format!("{} faulty", self.faulty));
         }
         if self.avoided > 0 {
             causes.push(format!("{} avoided after failures", self.avoided));

@@ -51,6 +51,7 @@ pub struct NodeSpecView {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
     pub allocatable: BTreeMap<String, Quantity>,
+    pub capacity: BTreeMap<String, Quantity>,
     pub conditions: Vec<PartialCondition>,
     pub node_info: NodeVersions,
     /// `status.declaredFeatures` (KEP-5328).

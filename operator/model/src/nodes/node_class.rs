@@ -20,7 +20,7 @@ pub struct NodeClass {
     /// Key, value, effect; sorted, binding effects only.
     taints: Vec<(String, String, String)>,
     features: BTreeSet<String>,
-    ready: bool,
+    takes_pods: bool,
 }
 
 impl NodeClass {
@@ -45,7 +45,7 @@ impl NodeClass {
             labels,
             taints,
             features: node.features.clone(),
-            ready: node.state.is_ready(),
+            takes_pods: node.state.takes_pods(),
         }
     }
 }

@@ -12,10 +12,14 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::scheduling::v1 as scheduling;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, ObjectMeta, OwnerReference, Time,
 };
 use kube::Resource;
+use lockstep_api::node_signal::{
+    FoundSignal, LimitedResource, NodeCondition, NodeFields, SignalRule,
+};
 use lockstep_api::time::utc;
 use serde::{Deserialize, Deserializer};
 
@@ -25,6 +29,7 @@ use crate::pods::gang::{checkpoint_wait, preemption_policy, preemption_priority}
 use crate::pods::pdb::Budget;
 use crate::pods::pod_view::{PodSpecView, PodStatusView};
 use crate::pods::priority_class::PriorityClass;
+use crate::pods::resources::is_extended;
 use crate::{Node, Pod};
 use lockstep_api::Reach;
 
@@ -86,6 +91,42 @@ impl PartialNode {
             None => self.metadata.creation_timestamp.as_ref(),
         };
         Some(since.and_then(utc).unwrap_or_default())
+    }
+
+    /// The signals that rules find in the node's fields.
+    pub fn find_signals(&self, rules: &[SignalRule]) -> Vec<FoundSignal> {
+        let none = BTreeMap::new();
+        let conditions = self.status.conditions.iter().map(|c| NodeCondition {
+            type_: &c.type_,
+            status: &c.status,
+            reason: c.reason.as_deref().unwrap_or_default(),
+            since: c.last_transition_time.as_ref().and_then(utc),
+        });
+        let fields = NodeFields {
+            labels: self.metadata.labels.as_ref().unwrap_or(&none),
+            annotations: self.metadata.annotations.as_ref().unwrap_or(&none),
+            taints: &self.spec.taints,
+            conditions: conditions.collect(),
+            limited: self.limited(),
+        };
+        rules.iter().filter_map(|rule| rule.find(&fields)).collect()
+    }
+
+    /// Extended resources of which the node offers more than 0 and less than its capacity.
+    fn limited(&self) -> Vec<LimitedResource> {
+        let status = &self.status;
+        let amount = |quantity: &Quantity| quantity.0.parse::<i64>().ok();
+        let resources = status.capacity.iter().filter(|(name, _)| is_extended(name));
+        let limited = resources.filter_map(|(name, capacity)| {
+            let allocatable = amount(status.allocatable.get(name)?)?;
+            (1..amount(capacity)?)
+                .contains(&allocatable)
+                .then(|| LimitedResource {
+                    name: name.clone(),
+                    allocatable,
+                })
+        });
+        limited.collect()
     }
 }
 

@@ -27,7 +27,7 @@ use chrono::{DateTime, Utc};
 use self::state::Cycle;
 use crate::capacity::occupancy::{requested_amounts, reserved};
 use crate::capacity::reservations::standing;
-use crate::context::{Context, Wake};
+use crate::context::{Context, Wake, last_choice};
 use crate::input::SchedulingInput;
 use crate::memory::cached_cycle::CachedCycle;
 use crate::memory::{Memory, REFUSAL_HOLDS};
@@ -55,6 +55,7 @@ pub fn schedule(
         quotas: &input.quotas,
         weights: &input.weights,
         settings,
+        last_choice: &last_choice(&input.cluster, settings, now),
         now,
         wake: &Wake::default(),
     };

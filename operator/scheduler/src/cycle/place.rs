@@ -46,6 +46,13 @@ pub(super) fn placement_request(
         Request::Required => needed,
     };
     let excluded = gang.excluded();
+    let excluded = excluded.into_iter();
+    let excluded = excluded.filter_map(|node| context.cluster.ordinal(node));
+    // Growth restarts the gang, so it is worth no node that will end it again.
+    let growth = (request == Request::Growth).then_some(context.last_choice);
+    let excluded = excluded
+        .chain(growth.into_iter().flatten().copied())
+        .collect();
     Ok(PlacementRequest {
         min_count: least.min(templates.iter().map(|t| t.members.len() as u32).sum()),
         templates,
@@ -57,10 +64,7 @@ pub(super) fn placement_request(
         },
         topology: group.topology.clone(),
         fixed,
-        excluded: excluded
-            .into_iter()
-            .filter_map(|node| context.cluster.ordinal(node))
-            .collect(),
+        excluded,
     })
 }
 
@@ -216,6 +220,7 @@ pub(super) fn attempt<'d>(
             ends: input.workload.ends.and_then(|e| e.from(context.now)),
         },
         ahead,
+        last_choice: context.last_choice,
         placement_steps: rules.placement_steps,
         effort: 1,
     }

@@ -9,6 +9,7 @@ mod crashes;
 mod determinism;
 mod lost_work;
 mod messages;
+mod node_signals;
 mod random;
 mod refusals;
 mod screens;

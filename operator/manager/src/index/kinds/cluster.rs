@@ -73,9 +73,17 @@ impl Watched for Pods {
         if let Some(old) = old.as_ref().filter(|old| old.uid != entry.uid) {
             state.model.remove_pod(old.uid.as_str());
         }
+        let node = pod.bound.clone();
         touched.scheduler |= state.model.upsert_pod(pod);
+        if let Some(node) = node {
+            state.follow_requests(&node, touched);
+        }
         // Model and tables share the key.
-        let key = state.model.key_of(entry.uid.as_str()).unwrap_or(key);
+        let key = state
+            .model
+            .pod(entry.uid.as_str())
+            .map(Pod::key)
+            .unwrap_or(key);
         let old_member = old.and_then(|o| o.member);
         if old_member != entry.member {
             if let Some((workload, view)) = &old_member {
@@ -97,8 +105,13 @@ impl Watched for Pods {
         let Some(old) = state.pods.remove(key) else {
             return;
         };
+        let pod = state.model.pod(old.uid.as_str());
+        let node = pod.and_then(|pod| pod.bound.clone());
         state.model.remove_pod(old.uid.as_str());
         touched.scheduler = true;
+        if let Some(node) = node {
+            state.follow_requests(&node, touched);
+        }
         if let Some((workload, view)) = &old.member {
             state.unlink_member(key, workload, view);
             state.keep_disrupted(key, workload, view);
@@ -118,6 +131,7 @@ pub(in crate::index) struct NodeObject {
     name: NodeName,
     node: Node,
     info: NodeInfo,
+    received: PartialNode,
 }
 
 impl Watched for Nodes {
@@ -131,6 +145,7 @@ impl Watched for Nodes {
             name: node_name(&received)?,
             info: node_info(&received, &node),
             node,
+            received,
         })
     }
 
@@ -145,13 +160,17 @@ impl Watched for Nodes {
             name,
             mut node,
             info,
+            received,
         } = object;
         let before = state.nodes.get(&name).map(AsRef::as_ref);
         let mut info = info.received(before, state.received_at);
         info.state.reach = reach(&info, state.zones.get(&info.zone));
+        state.read_signals(&name, &received, &mut info);
         node.state = info.state;
         touched.scheduler |= state.model.upsert_node(node);
-        if state.nodes.get(&name).is_none_or(|old| **old != info) {
+        let old = state.nodes.get(&name);
+        if old.is_none_or(|old| **old != info) {
+            touched.signals |= old.map_or(&[][..], |old| &old.signals) != info.signals;
             state.touch_node(&name, touched);
             state.nodes.insert(name, Arc::new(info));
             state.zones_due = true;
@@ -161,6 +180,7 @@ impl Watched for Nodes {
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
         state.model.remove_node(&key.name);
+        state.signals.remove(&key.name);
         if let Some((name, _)) = state.nodes.remove_entry(&*key.name) {
             state.touch_node(&name, touched);
             state.zones_due = true;

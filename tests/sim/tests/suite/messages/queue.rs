@@ -1,10 +1,12 @@
 //! Stories of waiting gangs: for missing objects, for facts outside the engine, for other gangs.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use lockstep_api::NodeHealthMode;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
 use super::gangs::{Story, lasts};
+use crate::node_signals::label;
 use crate::{HIGH, LOW};
 
 pub(super) const STORIES: &[Story] = &[
@@ -82,6 +84,15 @@ pub(super) const STORIES: &[Story] = &[
         large["template"]["spec"]["containers"][0]["resources"]["limits"] =
             json!({"nvidia.com/gpu": "4"});
         never_fits(&json!({"groups": [group(&json!({}), 1), large]}))
+    }),
+    ("lacks nodes that are not faulty", || {
+        let mut world = Gangs::new(&[("n0", 2), ("n1", 2)]);
+        world.set_node_health(NodeHealthMode::Act);
+        let quarantined = ("dgxc.nvidia.com/nvsentinel-state", "quarantined");
+        label(&mut world, "n1", quarantined);
+        world.gang_with("wide", LOW, &json!({"groups": [group(&json!({}), 4)]}));
+        lasts(&mut world, 5);
+        world
     }),
     ("is larger than the cluster", || {
         never_fits(&json!({"groups": [group(&json!({}), 3)]}))
