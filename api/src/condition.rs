@@ -107,6 +107,9 @@ pub mod types {
     /// True while a stop, or a user, waits for a checkpoint that was requested. Absent without
     /// `spec.checkpoint`, until a request is made.
     pub const CHECKPOINT_REQUESTED: &str = "CheckpointRequested";
+    /// Members run on nodes that will be removed or stopped, or that have a fault. The message has
+    /// the nodes, their signals and deadlines, and the plan of the gang. Absent otherwise.
+    pub const NODE_LEAVING: &str = "NodeLeaving";
     /// Pods have another priority than their gang (an idea of KEP-5710). Absent until this happens
     /// for the first time.
     pub const PODS_NOT_MATCHING_PRIORITY: &str = "PodsNotMatchingPriority";
@@ -125,6 +128,10 @@ pub mod reasons {
     pub const QUEUED: &str = "Queued";
     /// A placement was decided.
     pub const SCHEDULED: &str = "Scheduled";
+    /// Enough other gangs move away from nodes with signals, so the gang does not move yet.
+    pub const MOVE_LIMIT_REACHED: &str = "MoveLimitReached";
+    /// So many nodes are Faulty, or were left for faults, that no gang moves for faults.
+    pub const TOO_MANY_FAULTY_NODES: &str = "TooManyFaultyNodes";
     /// The gang waits for the victims of its preemption to terminate.
     pub const PREEMPTING: &str = "Preempting";
     /// Preempted by a gang of higher priority (upstream's reason).
@@ -236,6 +243,15 @@ pub mod reasons {
     /// A pod did not terminate although its node is responsive. The pod was deleted by force, and
     /// the node is avoided.
     pub const POD_STUCK: &str = "PodStuck";
+    /// A node will be removed or stopped. The gang moves away from it before.
+    pub const NODE_LEAVING: &str = "NodeLeaving";
+    /// A node has a fault that is certain. The gang moves away from it.
+    pub const NODE_FAULTY: &str = "NodeFaulty";
+    /// The gang stays on nodes with signals: no other node was free in time, the move failed, or a
+    /// rule says so.
+    pub const MOVE_STAYED: &str = "MoveStayed";
+    /// The signals of nodes ended before the gang was stopped.
+    pub const MOVE_WITHDRAWN: &str = "MoveWithdrawn";
     /// A failure rule requires another node.
     pub const FAILED_MEMBER: &str = "FailedMember";
     /// Every restart of the last minutes failed, so the nodes are released.

@@ -6,8 +6,8 @@ use crate::ids::{DomainKey, GangKey, NodeName};
 use crate::member::{Member, MemberSet};
 use crate::names::WHOLE;
 use crate::scheduling::{
-    BasicPolicy, GangPolicy, GangSpec, Placement, PodGroupDisruptionMode, PodGroupPolicy,
-    PreemptionPolicy, SchedulingConstraints,
+    BasicPolicy, GangPolicy, GangSpec, MoveTarget, NodePlacement, Placement,
+    PodGroupDisruptionMode, PodGroupPolicy, PreemptionPolicy, SchedulingConstraints,
 };
 use crate::workload::{
     DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec,
@@ -19,17 +19,28 @@ pub type Assignments = BTreeMap<Member, NodeName>;
 impl Placement {
     /// Ignores invalid entries, which another client wrote. The scheduler overwrites them.
     pub fn assignments(&self) -> Assignments {
-        let mut out = Assignments::new();
-        for at in &self.nodes {
-            let Some(node) = NodeName::read(Some(&at.node)) else {
-                continue;
-            };
-            for member in MemberSet::parse(&at.members).unwrap_or_default() {
-                out.insert(member, node.clone());
-            }
-        }
-        out
+        assignments(&self.nodes)
     }
+}
+
+impl MoveTarget {
+    /// As [`Placement::assignments`], of the members that change their nodes.
+    pub fn assignments(&self) -> Assignments {
+        assignments(&self.nodes)
+    }
+}
+
+fn assignments(nodes: &[NodePlacement]) -> Assignments {
+    let mut out = Assignments::new();
+    for at in nodes {
+        let Some(node) = NodeName::read(Some(&at.node)) else {
+            continue;
+        };
+        for member in MemberSet::parse(&at.members).unwrap_or_default() {
+            out.insert(member, node.clone());
+        }
+    }
+    out
 }
 
 /// A gang: the members of one `PodGroup`.

@@ -1,6 +1,7 @@
 //! The state of a node, in parts that do not depend on each other.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 /// What the scheduler and the workloads on a node read of its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct NodeState {
 }
 
 /// The most severe signal that counts, in mode `Act`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outlook {
     /// None.
     #[default]

@@ -256,7 +256,8 @@ impl FoundSignal {
     }
 
     /// The signal, from its first receipt on. `None` if its deadline has passed. `first`: the node
-    /// has just become known, so it may have had the signal since the transition of its condition.
+    /// has just become known, so it may have had the signal since the transition of its condition, or
+    /// for long if the signal has no time.
     pub fn received(
         &self,
         before: Option<&NodeSignal>,
@@ -269,6 +270,8 @@ impl FoundSignal {
         let since = match (before, self.transition) {
             (Some(before), _) => before.since,
             (None, Some(at)) if first => at.min(now),
+            // Its age is unknown. Only devices can be away because their plugin restarts.
+            (None, None) if first && self.limited.is_empty() => now - self.hold,
             _ => now,
         };
         Some(NodeSignal {

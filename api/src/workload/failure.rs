@@ -81,6 +81,7 @@ impl Default for FailurePolicy {
 /// A rule: its match and its action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!self.match.reasons.exists(r, r == 'NodeLeaving' || r == 'NodeFaulty') || self.action in ['RestartGang', 'RecreateGang', 'Ignore']").message("match.reasons NodeLeaving and NodeFaulty need action RestartGang, RecreateGang or Ignore (the gang stays)"))]
 #[x_kube(validation = Rule::new("self.failedMember != 'ReplaceElsewhere' || self.avoidSeconds > 0").message("failedMember ReplaceElsewhere needs avoidSeconds > 0"))]
 pub struct FailureRule {
     /// Name of the rule, a DNS label. It appears in the incident history.
@@ -131,7 +132,11 @@ pub struct FailureMatch {
     /// Exit codes of the container. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<ExitCodes>,
-    /// Failure reasons, at most 16, such as OOMKilled, Hang, NodeLost, Evicted. Empty: any reason.
+    /// Failure reasons, at most 16, such as OOMKilled, Hang, NodeLost, Evicted. Empty: any reason,
+    /// except NodeLeaving and NodeFaulty: moves away from nodes with signals match only rules that
+    /// name them. Of such rules, reasons, groups and action count. RestartGang moves the members on
+    /// these nodes and restarts the others in place, RecreateGang gives new pods to all, and with
+    /// Ignore the gang stays. A move is never counted.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub reasons: Vec<String>,

@@ -16,14 +16,24 @@ pub struct GangMove {
     pub id: String,
     /// NodeLeaving or NodeFaulty, by the most severe signal.
     pub reason: CauseKind,
-    /// The nodes to leave, sorted by name.
+    /// The nodes to leave, sorted by name; at most 64, most severe and earliest first. Others are
+    /// left by a later move.
+    #[schemars(length(max = 64))]
     pub nodes: Vec<NodeToLeave>,
+    /// Ledger: signals for which the gang has moved or stays. While they stand, they cause no
+    /// further move.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub settled: Vec<NodeToLeave>,
     /// Time at which the move was requested from the scheduler.
     pub requested_at: DateTime<Utc>,
     /// Latest start of the stop: the save time and two minutes before the earliest deadline. Absent
     /// without a deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin_by: Option<DateTime<Utc>>,
+    /// Time at which the stop of its members was ordered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<DateTime<Utc>>,
     /// Absent while the move is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<MoveOutcome>,
@@ -53,7 +63,7 @@ crate::worded! {
         Moved = "Moved",
         /// The gang stays until these signals end: no other node was free in time, or the move failed.
         Stayed = "Stayed",
-        /// The signals ended before the gang was stopped.
+        /// The signals ended, or the gang lost its placement, before the gang was stopped for it.
         Withdrawn = "Withdrawn",
     }
 }
@@ -62,5 +72,10 @@ impl GangMove {
     /// True if no outcome is recorded.
     pub fn is_open(&self) -> bool {
         self.outcome.is_none()
+    }
+
+    /// True until the stop of the members is ordered. Until then, the move can be withdrawn.
+    pub fn is_awaited(&self) -> bool {
+        self.is_open() && self.began_at.is_none()
     }
 }

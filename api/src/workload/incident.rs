@@ -168,19 +168,37 @@ crate::worded! {
 }
 
 impl CauseKind {
-    /// True for a restart without a failure of the restart domain: requested, or because of another
-    /// group.
+    /// True for a restart without a failure of the restart domain: requested, because of another
+    /// group, or to leave a node.
     pub fn is_requested(self) -> bool {
         match self {
-            Self::Requested | Self::Resize | Self::DependencyBroken => true,
+            Self::Requested
+            | Self::Resize
+            | Self::DependencyBroken
+            | Self::NodeLeaving
+            | Self::NodeFaulty => true,
             Self::ContainerExit
             | Self::NodeLost
             | Self::PodDeleted
             | Self::PodFailed
             | Self::Hang
+            | Self::Preempted => false,
+        }
+    }
+
+    /// True if the gang leaves a node with a signal.
+    pub fn leaves_node(self) -> bool {
+        match self {
+            Self::NodeLeaving | Self::NodeFaulty => true,
+            Self::ContainerExit
+            | Self::NodeLost
+            | Self::PodDeleted
+            | Self::PodFailed
+            | Self::Hang
+            | Self::Requested
+            | Self::Resize
             | Self::Preempted
-            | Self::NodeLeaving
-            | Self::NodeFaulty => false,
+            | Self::DependencyBroken => false,
         }
     }
 

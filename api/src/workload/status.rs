@@ -1,6 +1,6 @@
 //! Status of a workload: the ledger, written before an action, and the summary, computed after it.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -194,7 +194,7 @@ pub struct Backoff {
 }
 
 /// A node to avoid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AvoidedNode {
     /// Name of the node.
@@ -203,6 +203,16 @@ pub struct AvoidedNode {
     pub reason: String,
     /// End of the avoidance.
     pub until: DateTime<Utc>,
+    /// `spec.providerID` of a node with a signal. Another machine of the same name is not avoided.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// `status.nodeInfo.bootID` of a node that was announced to leave. It is not avoided after its
+    /// next boot.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot: String,
+    /// Exit code of an init container that judged the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
 }
 
 /// Ledger entry of a restart domain.
@@ -315,6 +325,16 @@ pub struct TrainingProgress {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub metrics: Vec<ProgressMetric>,
+}
+
+impl TrainingProgress {
+    /// Usual time between checkpoints: the median. `None` with less than three intervals.
+    pub fn usual_checkpoint_interval(&self) -> Option<TimeDelta> {
+        let mut sorted = self.checkpoint_intervals.clone();
+        sorted.sort_unstable();
+        let middle = sorted.get(sorted.len() / 2).filter(|_| sorted.len() >= 3)?;
+        TimeDelta::try_seconds(*middle)
+    }
 }
 
 /// A value that a training process reports, such as a loss.

@@ -123,6 +123,10 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
             json!({"failurePolicy": {"rules": [{"name": "x", "action": "Ignore", "match": {"groups": ["absent"]}}]}}),
             "must name entries of spec.groups",
         ),
+        (
+            json!({"failurePolicy": {"rules": [{"name": "x", "action": "FailWorkload", "match": {"reasons": ["NodeLost", "NodeLeaving"]}}]}}),
+            "NodeFaulty need action RestartGang, RecreateGang or Ignore",
+        ),
     ];
     for (parts, message) in cases {
         let found = refusals(&workload(&spec(&parts)));

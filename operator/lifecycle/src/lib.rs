@@ -24,6 +24,7 @@ mod failure;
 pub mod gangs;
 mod ledger;
 mod messages;
+mod moves;
 pub mod nodes;
 mod objects;
 mod observed;

@@ -2,7 +2,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::words::{count, time, took};
-use lockstep_api::workload::{HistoryEntry, TrainingWorkloadSpec};
+use lockstep_api::workload::{GangMove, HistoryEntry, TrainingWorkloadSpec};
 
 use crate::cause::describe;
 use crate::ledger::{GangLedger, Ledger, OpenIncident, OpenReplacement};
@@ -26,6 +26,9 @@ pub(crate) fn shortened(text: String, longest: usize) -> String {
     format!("{}{end}", &text[..at])
 }
 
+/// Why a gang stays after a move that did not succeed.
+pub(crate) const NOT_MOVED: &str = "because no other node was free in time, or the move failed";
+
 /// The nodes that a gang avoids, to be added to a message; empty without such nodes.
 pub(crate) fn avoided_nodes(gang: &GangLedger) -> String {
     let Some((node, avoidance)) = gang.avoid.first_key_value() else {
@@ -37,6 +40,36 @@ pub(crate) fn avoided_nodes(gang: &GangLedger) -> String {
     };
     let (reason, until) = (&avoidance.reason, time(avoidance.until));
     format!("; node {node} is avoided until {until} ({reason}){others}")
+}
+
+/// The nodes of a move with their signals, such as `node n1 (signal maintenance, deadline ...)`.
+pub(crate) fn nodes_to_leave(moving: &GangMove) -> String {
+    let Some(first) = moving
+        .nodes
+        .iter()
+        .min_by_key(|n| (n.deadline.is_none(), n.deadline))
+    else {
+        return String::new();
+    };
+    let text = node_with_signal(&first.node, &first.signal, first.deadline);
+    format!("{text}{}", and_others(moving.nodes.len() - 1))
+}
+
+/// Other nodes beside a named one.
+pub(crate) fn and_others(nodes: usize) -> String {
+    match nodes {
+        0 => String::new(),
+        n => format!(" and {}", count(n, "other node")),
+    }
+}
+
+pub(crate) fn node_with_signal(
+    node: &str,
+    signal: &str,
+    deadline: Option<DateTime<Utc>>,
+) -> String {
+    let deadline = deadline.map_or(String::new(), |at| format!(", deadline {}", time(at)));
+    format!("node {node} (signal {signal}{deadline})")
 }
 
 pub(crate) struct Restarts<'a> {

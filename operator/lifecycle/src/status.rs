@@ -170,6 +170,9 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
         node: node.into(),
         reason: avoidance.reason,
         until: avoidance.until,
+        machine: avoidance.machine,
+        boot: avoidance.boot,
+        exit_code: avoidance.exit_code,
     });
     GangStatus {
         key: key.into(),

@@ -7,12 +7,12 @@ use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::gangs::gangs;
 use lockstep_api::words::time;
 use lockstep_api::workload::{
-    Cause, CheckpointOccasion, CheckpointOutcome, DomainStatus, FailureAction, GangStatus,
-    HistoryEntry, TrainingWorkloadSpec, TrainingWorkloadStatus,
+    Cause, CauseKind, CheckpointOccasion, CheckpointOutcome, DomainStatus, FailureAction,
+    GangStatus, HistoryEntry, MoveOutcome, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
 use crate::ledger::Ledger;
-use crate::messages::{Restarts, of_gang};
+use crate::messages::{NOT_MOVED, Restarts, nodes_to_leave, of_gang};
 use crate::start_problem::START_PROBLEMS;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,7 @@ pub fn transitions(
         }
     }
     stuck_nodes(&gangs_before, after, &mut out);
+    moves(&gangs_before, after, &mut out);
     failed_request(before, after, &mut out);
     withdrawn_preemption(before, after, &mut out);
     for (type_, on_true, on_false) in REPORTED {
@@ -220,6 +221,48 @@ fn stuck_nodes(
                 });
             }
         }
+    }
+}
+
+/// Requested moves, and those that did not happen. The restart of a move has its own event.
+fn moves(
+    before: &BTreeMap<&str, &GangStatus>,
+    after: &TrainingWorkloadStatus,
+    out: &mut Vec<EventNote>,
+) {
+    for gang in &after.gangs {
+        let old = before.get(gang.key.as_str());
+        let old = old.and_then(|g| g.moving.as_ref());
+        let Some(new) = &gang.moving else { continue };
+        let nodes = nodes_to_leave(new);
+        let same = old.filter(|old| old.id == new.id);
+        let is_news = same.is_none_or(|old| old.outcome != new.outcome);
+        let (type_, reason, note) = match new.outcome.filter(|_| is_news) {
+            Some(MoveOutcome::Stayed) => {
+                let note = format!("the gang stays on {nodes} {NOT_MOVED}");
+                (EventType::Warning, reasons::MOVE_STAYED, note)
+            }
+            Some(MoveOutcome::Withdrawn) => {
+                let note = format!(
+                    "the move away from {nodes} is withdrawn: no signal requires it now, or the gang has lost its placement"
+                );
+                (EventType::Normal, reasons::MOVE_WITHDRAWN, note)
+            }
+            None if same.is_none() => {
+                let (type_, reason) = match new.reason {
+                    CauseKind::NodeFaulty => (EventType::Warning, reasons::NODE_FAULTY),
+                    _ => (EventType::Normal, reasons::NODE_LEAVING),
+                };
+                let note = format!("other nodes are sought, because the gang is to leave {nodes}");
+                (type_, reason, note)
+            }
+            Some(MoveOutcome::Moved) | None => continue,
+        };
+        out.push(EventNote {
+            type_,
+            reason: reason.into(),
+            note: of_gang(&gang.key, after.gangs.len() > 1, &note),
+        });
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn restarts() -> Histogram {
     ])
 }
 
-/// Buckets for checkpoints on request: 5 s to 2 min. Few, because a scrape is limited to 4000 series.
+/// Buckets for checkpoints on request: 5 s to 2 min. Few, because a scrape is limited to 4500 series.
 pub(crate) fn saves() -> Histogram {
     Histogram::new([5.0, 30.0, 120.0])
 }

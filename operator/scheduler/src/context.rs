@@ -124,7 +124,7 @@ mod tests {
         let cluster = model.snapshot();
         let order = last_choice(&cluster, &SchedulerSettings::default(), now);
         let names = order.iter().filter_map(|&ix| cluster.node_name(ix));
-        let names: Vec<&str> = names.map(|name| name.as_str()).collect();
+        let names: Vec<&str> = names.map(lockstep_api::ids::NodeName::as_str).collect();
         assert_eq!(names, ["suspect", "late", "early", "unknown"]);
     }
 }

@@ -10,6 +10,7 @@
 //! | existing placements: kept, lost, adopted | `cycle::{maintain, overlap, unusable}`, `refusal` |
 //! | preemptions in progress, and limits of evictions | `cycle::{intents, victims, limits}`, [`pace`] |
 //! | the queue: decision for each gang in order | `cycle::{queue, turn, place, preempt, outcome}` |
+//! | moves of running gangs away from nodes with signals | `cycle::{moves, seek}` |
 //! | reservations for waiting gangs | `cycle::reservation` |
 //! | gangs that exchange nodes | `cycle::exchange`, `waits` |
 //! | status of each gang, written if it has changed | `cycle::status`, [`messages`] |

@@ -97,6 +97,11 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         } => rejecting(node, *others, *next_try),
         Pending::Exchange { to } => exchange(to),
         Pending::Reserved { gang, others } => reserved_for(gang, *others),
+        Pending::MoveLimit { moving } => format!(
+            "waits for the end of {} (nodeHealth.concurrentMoves)",
+            count(*moving, "other move")
+        ),
+        Pending::ManyFaults(faults) => faults.to_string(),
     }
 }
 

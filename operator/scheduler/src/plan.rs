@@ -39,6 +39,8 @@ pub struct SchedulingPlan {
     /// Number of gangs evaluated one by one, without a shared verdict.
     pub evaluated: usize,
     pub searches: usize,
+    /// True if so many nodes are Faulty that no gang moves for faults.
+    pub many_faults: bool,
 }
 
 /// One request to the API server.

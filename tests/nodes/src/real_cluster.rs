@@ -22,7 +22,7 @@ use lockstep_containers::fleet::TRAINER_CONTAINER;
 use lockstep_containers::job::TRAINER;
 use lockstep_containers::processes;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::images;
 use crate::node::{Node, ip};
@@ -41,6 +41,19 @@ pub const GPUS: u32 = 8;
 const PROGRAMS: [&str; 3] = ["lockstep-manager", "lockstep-agent", "lockstep-run"];
 /// Limit of each wait on a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(3);
+
+/// Signals of nodes count, among them an annotation. Nodes that gangs have left are soon used again.
+fn acts_on_signals() -> Value {
+    let key = "lockstep.test/maintenance";
+    let announced = json!({
+        "name": "Announced", "level": "Leaving", "match": {"annotation": {"key": key}},
+        "deadline": {"annotation": key},
+    });
+    json!({
+        "nodeHealth": {"mode": "Act", "signals": [announced]},
+        "workloads": {"avoidNode": "1s"},
+    })
+}
 
 /// Feature gates of the API server and the kubelets, by name.
 pub type Gates = BTreeMap<&'static str, bool>;
@@ -77,6 +90,10 @@ impl RealCluster {
         let options = Options {
             kubelets: Kubelets::Real,
             api_server: gates.iter().map(gate).collect(),
+            config: match from {
+                Images::Development => acts_on_signals(),
+                Images::Released | Images::Scenarios | Images::Absent => json!({}),
+            },
             ..Options::named(name)
         };
         connect().await?;

@@ -455,6 +455,20 @@ impl SimCluster {
         self.manager.set_node_health(mode);
     }
 
+    pub fn node_health(&self) -> NodeHealthMode {
+        self.manager.node_health()
+    }
+
+    /// The time of day as the manager process reads it.
+    pub fn manager_now(&self) -> DateTime<Utc> {
+        self.manager.now()
+    }
+
+    /// True if the manager's connection is whole.
+    pub fn is_manager_well(&self) -> bool {
+        self.manager.is_well()
+    }
+
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
         self.manager.scheduler_settings()
     }

@@ -9,7 +9,7 @@
 //! | [`nodes`] | kubelets over a pretended runtime; agents; training processes that tell their progress | the kubelet model; the product's decisions and supervisor |
 //! | [`kube_scheduler`] | binds and refuses, in the recorded words | modelled |
 //! | `controllers` | garbage collection | modelled |
-//! | `objects`, [`pods`] | what users do to objects; what happens to containers | helper |
+//! | `objects`, [`pods`], [`signals`] | what users do to objects; what happens to containers; what is announced about nodes | helper |
 //! | [`solo`] | a scenario with one workload: its view of the cluster | helper |
 //! | [`phases`] | that workload in each phase | helper |
 //! | [`gangs`] | a scenario with many gangs: their placements | helper |
@@ -40,6 +40,7 @@ mod objects;
 pub mod oracle;
 pub mod phases;
 pub mod pods;
+pub mod signals;
 pub mod solo;
 pub mod trouble;
 

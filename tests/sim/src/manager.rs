@@ -93,6 +93,17 @@ impl Manager {
         self.stepped.set_node_health(mode);
     }
 
+    pub fn node_health(&self) -> NodeHealthMode {
+        self.node_health
+    }
+
+    /// True if everything was listed, and no write is about to be lost.
+    pub fn is_well(&self) -> bool {
+        let line = self.line.lock();
+        let connected = line.cut_after.is_none() && line.lost_answers == 0;
+        connected && self.unlisted.is_empty()
+    }
+
     /// The process and its memory are lost. Another process leads, and lists everything.
     pub fn restart(&mut self) {
         self.starts += 1;

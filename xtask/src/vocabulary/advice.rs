@@ -8,6 +8,14 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         r::UNSCHEDULABLE,
         "`kubectl lockstep explain NAME`; free or add the resources in the message, request less, or use a higher priority class",
     ),
+    (
+        r::MOVE_LIMIT_REACHED,
+        "wait; a move before a deadline begins in time anyway. `nodeHealth.concurrentMoves` is the limit",
+    ),
+    (
+        r::TOO_MANY_FAULTY_NODES,
+        "check whether the nodes are faulty or their monitor is; the gang keeps running, and moves once fewer nodes are Faulty",
+    ),
     (r::QUEUED, "wait; `kubectl lockstep queue` shows the order"),
     (r::SCHEDULED, ""),
     (
@@ -182,6 +190,19 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         r::POD_STUCK,
         "check the node for a process that does not exit or a mount that hangs",
     ),
+    (
+        r::NODE_LEAVING,
+        "none: the gang saves a checkpoint and moves. In mode Observe, drain the node or set `nodeHealth.mode: Act`",
+    ),
+    (
+        r::NODE_FAULTY,
+        "repair the node; the gang moves away from it",
+    ),
+    (
+        r::MOVE_STAYED,
+        "free nodes for the gang, or save a checkpoint before the deadline in condition NodeLeaving",
+    ),
+    (r::MOVE_WITHDRAWN, ""),
     (
         r::FAILED_MEMBER,
         "check the node if the failure recurs there",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{ConditionStatus, find, reasons, types};
-use lockstep_api::scheduling::Reservation;
+use lockstep_api::scheduling::{MoveTarget, NodePlacement, Reservation};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::SnapshotFile;
 use lockstep_model::demand::share::fraction;
@@ -48,6 +48,9 @@ pub struct QueuedGang {
     pub queued_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
+    /// New nodes of the members that move away from nodes with signals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moves_to: Vec<NodePlacement>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -79,6 +82,8 @@ pub enum QueueState {
     Grows,
     /// Has nodes, and its victims are terminating.
     Preempts,
+    /// Moves away from nodes with signals, or waits for the begin of its move.
+    Moves,
     /// Outside the queue: an object is missing that no node provides, or the gang waits for a later
     /// time.
     Held,
@@ -162,16 +167,24 @@ fn queued(group: &PodGroup, grows: Option<bool>) -> Option<QueuedGang> {
     let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
     let waits = scheduled.filter(|c| c.status == ConditionStatus::False);
     let state = match grows {
-        Some(true) => QueueState::Grows,
+        Some(true) if status.move_target.is_none() => QueueState::Grows,
         _ if status.preemption.is_some() => QueueState::Preempts,
+        Some(true) => QueueState::Moves,
         Some(_) if status.placement.is_some() => QueueState::Replaces,
         Some(_) if status.reservation.is_some() => QueueState::Reserves,
         Some(_) => QueueState::Waits,
+        None if status.move_target.is_some() => QueueState::Moves,
         None if status.placement.is_some() => return None,
         // A suspended workload requests no capacity.
         None if waits?.reason == reasons::SUSPENDED => return None,
         None => QueueState::Held,
     };
+    let target = status.move_target.filter(|_| state == QueueState::Moves);
+    let of_move = target
+        .as_ref()
+        .map(|target| (target.reason.clone(), move_message(target)));
+    let waits = || scheduled.map(|c| (c.reason.clone(), c.message.clone()));
+    let (reason, message) = of_move.or_else(waits).unwrap_or_default();
     let (metadata, spec) = (&group.metadata, &group.spec);
     Some(QueuedGang {
         position: None,
@@ -182,8 +195,22 @@ fn queued(group: &PodGroup, grows: Option<bool>) -> Option<QueuedGang> {
         share: None,
         state,
         queued_at: status.queued_at,
-        reason: scheduled.map(|c| c.reason.clone()).unwrap_or_default(),
-        message: scheduled.map(|c| c.message.clone()).unwrap_or_default(),
+        reason,
+        message,
         reservation: status.reservation,
+        moves_to: target.map(|t| t.nodes).unwrap_or_default(),
     })
+}
+
+/// What moves where, or why the move waits.
+fn move_message(target: &MoveTarget) -> String {
+    if !target.message.is_empty() {
+        return target.message.clone();
+    }
+    if target.preempts {
+        return "moves once the gang is stopped, by a preemption".to_owned();
+    }
+    let nodes = target.nodes.iter();
+    let each = nodes.map(|at| format!("{} to {}", at.members.join(","), at.node));
+    format!("moves {}", each.collect::<Vec<_>>().join("; "))
 }

@@ -40,15 +40,17 @@ impl View for QueueReport {
 
 fn row(gang: &QueuedGang, options: &RenderOptions) -> [Cell; 11] {
     let absent = || "-".to_owned();
-    let reserved = gang.reservation.as_ref().map(|reservation| {
-        let nodes: Vec<&str> = reservation.nodes.iter().map(|n| n.node.as_str()).collect();
-        match nodes.as_slice() {
-            [first, _, _, _, ..] if !options.wide => {
-                format!("{first} and {} more", nodes.len() - 1)
-            }
-            few => few.join(","),
+    let nodes = gang.reservation.iter().flat_map(|r| &r.nodes);
+    let nodes = nodes.map(|n| n.node.as_str());
+    let targets = gang.moves_to.iter().map(|n| n.node.as_str());
+    let nodes: Vec<&str> = nodes.chain(targets).collect();
+    let reserved = match nodes.as_slice() {
+        [] => absent(),
+        [first, _, _, _, ..] if !options.wide => {
+            format!("{first} and {} more", nodes.len() - 1)
         }
-    });
+        few => few.join(","),
+    };
     let share = gang.share.map(|share| format!("{:.1}%", share * 100.0));
     [
         gang.position.map_or_else(absent, |p| p.to_string()).into(),
@@ -59,7 +61,7 @@ fn row(gang: &QueuedGang, options: &RenderOptions) -> [Cell; 11] {
         Cell::new(gang.state.words(), gang.state.tone()),
         age(gang.queued_at, options.now).into(),
         gang.pod_group.clone().into(),
-        reserved.unwrap_or_else(absent).into(),
+        reserved.into(),
         gang.reason.clone().into(),
         gang.message.clone().into(),
     ]
@@ -73,6 +75,7 @@ impl QueueState {
             Self::Replaces => "replaces",
             Self::Grows => "grows",
             Self::Preempts => "preempts",
+            Self::Moves => "moves",
             Self::Held => "held",
         }
     }
@@ -80,7 +83,9 @@ impl QueueState {
     fn tone(self) -> Tone {
         match self {
             Self::Held => Tone::Bad,
-            Self::Waits | Self::Reserves | Self::Replaces | Self::Preempts => Tone::Busy,
+            Self::Waits | Self::Reserves | Self::Replaces | Self::Preempts | Self::Moves => {
+                Tone::Busy
+            }
             Self::Grows => Tone::Good,
         }
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use lockstep_api::condition::{find, types};
 use lockstep_api::gangs::gangs;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::annotations;
@@ -57,6 +58,9 @@ pub struct StatusReport {
     /// The open or last request for a checkpoint of each restart domain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checkpoint_requests: Vec<DomainRequest>,
+    /// Message of condition NodeLeaving: nodes with signals, and the plan of the gang.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_leaving: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<DateTime<Utc>>,
     pub groups: Vec<ReportedGroup>,
@@ -167,6 +171,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         backend: status.backend,
         progress: status.progress.clone(),
         checkpoint_requests: status.domains.iter().filter_map(request).collect(),
+        node_leaving: find(&status.conditions, types::NODE_LEAVING).map(|c| c.message.clone()),
         created: workload.metadata.creation_timestamp.as_ref().and_then(utc),
         groups: status.groups.iter().map(group).collect(),
         topology: (workload.spec.scheduling.levels().into_iter())

@@ -53,6 +53,9 @@ impl View for StatusReport {
         if let Some(line) = requested(&self.checkpoint_requests, options) {
             let _ = writeln!(out, "{line}");
         }
+        if let Some(plan) = &self.node_leaving {
+            let _ = writeln!(out, "NodeLeaving: {plan}");
+        }
         let nodes = Brief::of(&self.nodes, options.wide, NodeShare::is_ready);
         for table in [self.groups(), self.nodes(&nodes.rows)] {
             if !table.is_empty() {

@@ -83,6 +83,33 @@ fn gangs_are_shown_in_the_order_of_the_queue_and_those_that_are_held_after_it() 
 }
 
 #[test]
+fn a_gang_that_moves_is_shown_with_its_new_nodes_or_the_reason_why_it_waits() {
+    let row = |target: Value| {
+        let mut objects = full_cluster();
+        gang(&mut objects, "runs", 1, 8, 5, &["n4"], 600);
+        let status = &mut objects.groups.last_mut().unwrap().status;
+        let target = serde_json::from_value(target).unwrap();
+        status.as_mut().unwrap().move_target = Some(target);
+        let groups = objects.groups.clone();
+        let report = queue(&snapshot(objects), &groups);
+        let [moves] = &report.gangs[..] else {
+            panic!("{report:?}");
+        };
+        assert_eq!(moves.state, QueueState::Moves);
+        let options = RenderOptions::plain(now());
+        render(&report, Format::Table, &options).unwrap()
+    };
+    let nodes = json!([{"node": "n5", "members": ["workers/0/0"]}]);
+    let moves = row(json!({"id": "m", "nodes": nodes}));
+    assert!(moves.contains("n5"), "{moves}");
+    assert!(moves.contains("moves workers/0/0 to n5"), "{moves}");
+    let waits = row(json!({"id": "m", "reason": "MoveLimitReached", "message": "waits"}));
+    assert!(waits.contains("MoveLimitReached"), "{waits}");
+    let preempts = row(json!({"id": "m", "preempts": true}));
+    assert!(preempts.contains("by a preemption"), "{preempts}");
+}
+
+#[test]
 fn a_gang_whose_workload_has_ended_is_not_in_the_queue() {
     let mut objects = full_cluster();
     gang(&mut objects, "over", 1, 8, 5, &[], 600);

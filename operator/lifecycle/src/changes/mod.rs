@@ -50,7 +50,9 @@ struct Failed<'a> {
 
 /// Most nodes that the gangs of a workload avoid. If more nodes fail, the nodes are not the cause,
 /// and their list would exceed the status.
-const MOST_AVOIDED: usize = 500;
+const MOST_AVOIDED: usize = 300;
+/// Most avoided nodes whose machine and boot are recorded.
+const MOST_IDENTIFIED: usize = 64;
 
 impl Ledger {
     pub fn note_recreation(&mut self, domain: &DomainKey) {
@@ -119,19 +121,8 @@ impl Ledger {
             Some(held) if cause.time < held => detected_at.max(held),
             _ => cause.time,
         };
-        let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
-        let reported = self.last_saved(facts);
-        let since = [
-            progress::annotated_checkpoint(facts),
-            noted,
-            reported,
-            restarted,
-            held_since,
-        ]
-        .into_iter()
-        .flatten()
-        .max()
-        .unwrap_or(failed_at);
+        let saved = self.last_saved(facts);
+        let since = saved.max(restarted).max(held_since).unwrap_or(failed_at);
         let counted = self.domain(domain).and_then(|d| d.lost_until);
         let not_counted = |from: DateTime<Utc>| counted.map_or(from, |counted| from.max(counted));
         // A gang works while all its members run.
@@ -284,16 +275,24 @@ impl Ledger {
         done
     }
 
-    /// Keeps the longer of two avoidances of a node. Adds none beyond [`MOST_AVOIDED`] nodes.
+    /// Keeps the longer of two avoidances of a node. An avoidance for a signal is renewed, so it
+    /// replaces others. Adds none beyond [`MOST_AVOIDED`] nodes.
     pub fn avoid_node(&mut self, gang: &GangKey, node: NodeName, avoidance: Avoidance) {
         let avoided: usize = self.gangs.values().map(|entry| entry.avoid.len()).sum();
+        let all = self.gangs.values().flat_map(|entry| entry.avoid.values());
+        let identified = all.filter(|a| a.is_for_signal()).count();
         let Some(entry) = self.gangs.get_mut(gang) else {
             return;
         };
         match entry.avoid.get(&node) {
-            Some(old) if old.until >= avoidance.until => {}
+            Some(old) if old.until >= avoidance.until && !avoidance.is_for_signal() => {}
             None if avoided >= MOST_AVOIDED => {}
-            Some(_) | None => {
+            old => {
+                let until = old.map_or(avoidance.until, |old| old.until.max(avoidance.until));
+                let mut avoidance = Avoidance { until, ..avoidance };
+                if identified >= MOST_IDENTIFIED {
+                    (avoidance.machine, avoidance.boot) = (String::new(), String::new());
+                }
                 entry.avoid.insert(node, avoidance);
             }
         }

@@ -91,9 +91,12 @@ impl Ledger {
         first.map_or(Vec::new(), |(_, p)| p.metrics.clone())
     }
 
-    /// Includes unrecorded checkpoints.
-    pub(super) fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-        last_checkpoint(&all_reported(facts), self.progress.as_ref()).map(|(time, _)| time)
+    /// Time of the last checkpoint: annotated, recorded, or reported and not recorded yet.
+    pub fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+        let noted = self.progress.as_ref();
+        let reported = last_checkpoint(&all_reported(facts), noted).map(|(time, _)| time);
+        let noted = noted.and_then(|p| p.checkpoint_time);
+        annotated_checkpoint(facts).max(noted).max(reported)
     }
 }
 
@@ -143,7 +146,7 @@ fn last_checkpoint(
 }
 
 /// Time of the checkpoint in the annotation of the workload, unless it is in the future.
-pub(super) fn annotated_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+fn annotated_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
     let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
     let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
     (at <= facts.now).then_some(at)

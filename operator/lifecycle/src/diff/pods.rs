@@ -3,7 +3,7 @@ use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::IncidentStage;
+use lockstep_api::workload::{CauseKind, IncidentStage};
 
 use super::rejected::is_recently_rejected;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
@@ -83,10 +83,10 @@ impl<'a> GangPods<'_, 'a> {
         let finished = self.ledger.is_done(self.gang);
         let last_gated = self.last_gated();
         for (domain, entry) in self.active_domains() {
-            let failed = entry
-                .open_causes()
-                .any(|(cause, ..)| !cause.kind.is_requested());
-            let longest = recreate_grace(self.facts).filter(|_| failed);
+            let is_limited = |kind: CauseKind| !kind.is_requested() || kind.leaves_node();
+            let mut causes = entry.open_causes();
+            let limited = causes.any(|(cause, ..)| is_limited(cause.kind));
+            let longest = recreate_grace(self.facts).filter(|_| limited);
             for member in &domain.members {
                 if self.backs_off(entry, member, wake) {
                     continue;

@@ -323,10 +323,8 @@ fn repeats(cause: &Cause) -> bool {
 }
 
 fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
-    let avoidance = Avoidance {
-        reason: reasons::FAILED_MEMBER.into(),
-        until: facts.now + facts.view.settings().avoid,
-    };
+    let until = facts.now + facts.view.settings().avoid;
+    let avoidance = Avoidance::new(reasons::FAILED_MEMBER, until);
     Some((NodeName::read(Some(&cause.node))?, avoidance))
 }
 

@@ -100,6 +100,20 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
     }
 }
 
+/// The rule for moves of this group away from nodes with signals. A rule matches only if it names the
+/// reason.
+pub(crate) fn move_rule<'a>(
+    spec: &'a TrainingWorkloadSpec,
+    kind: CauseKind,
+    group: &str,
+) -> Option<&'a FailureRule> {
+    let mut rules = spec.failure_policy.rules.iter();
+    rules.find(|r| {
+        let reasons = &r.matches.reasons;
+        r.matches.names_group(group) && reasons.iter().any(|reason| reason == kind.as_str())
+    })
+}
+
 /// The kubelet's action by the user's own restart rules, which restart the training container alone
 /// (KEP-5307).
 fn users_rule(spec: &TrainingWorkloadSpec, failure: &Failure) -> Option<FailureAction> {
@@ -246,6 +260,22 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
     }
 }
 
+/// True for the exit of an init container that judges its node: a rule replaces the member elsewhere,
+/// uncounted.
+pub(crate) fn judges_node(facts: &Facts<'_>, failure: &Failure) -> bool {
+    let verdict = verdict(facts.spec(), failure);
+    let template = facts.template(&failure.member.group);
+    let spec = template.and_then(|t| t.spec.as_ref());
+    let mut inits = spec
+        .into_iter()
+        .flat_map(|s| s.init_containers.iter().flatten());
+    verdict
+        .rule
+        .is_some_and(|r| !r.matches.containers.is_empty() && !r.counted)
+        && verdict.failed_member == FailedMember::ReplaceElsewhere
+        && inits.any(|c| c.name == failure.cause.container)
+}
+
 fn avoided(
     facts: &Facts<'_>,
     failure: &Failure,
@@ -256,9 +286,11 @@ fn avoided(
     if verdict.failed_member != FailedMember::ReplaceElsewhere {
         return None;
     }
+    let until = facts.now + TimeDelta::seconds(rule.avoid_seconds);
+    let judged = judges_node(facts, failure);
     let avoidance = Avoidance {
-        reason: reasons::FAILED_MEMBER.into(),
-        until: facts.now + TimeDelta::seconds(rule.avoid_seconds),
+        exit_code: failure.cause.exit_code.filter(|_| judged),
+        ..Avoidance::new(reasons::FAILED_MEMBER, until)
     };
     Some((NodeName::read(Some(&failure.cause.node))?, avoidance))
 }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
@@ -70,6 +71,29 @@ pub(crate) struct GangLedger {
 pub(crate) struct Avoidance {
     pub reason: String,
     pub until: DateTime<Utc>,
+    /// `providerID` of a node with a signal.
+    pub machine: String,
+    /// `bootID` of a node that was announced to leave.
+    pub boot: String,
+    /// Exit code of an init container that judged the node.
+    pub exit_code: Option<i32>,
+}
+
+impl Avoidance {
+    pub fn new(reason: &str, until: DateTime<Utc>) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            until,
+            machine: String::new(),
+            boot: String::new(),
+            exit_code: None,
+        }
+    }
+
+    /// True if the gang has left the node because of a signal.
+    pub fn is_for_signal(&self) -> bool {
+        [reasons::NODE_LEAVING, reasons::NODE_FAULTY].contains(&self.reason.as_str())
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

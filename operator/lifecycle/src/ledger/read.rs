@@ -123,10 +123,16 @@ fn avoidance(avoided: &AvoidedNode) -> Option<(NodeName, Avoidance)> {
         node,
         reason,
         until,
+        machine,
+        boot,
+        exit_code,
     } = avoided;
     let avoidance = Avoidance {
         reason: reason.clone(),
         until: *until,
+        machine: machine.clone(),
+        boot: boot.clone(),
+        exit_code: *exit_code,
     };
     Some((NodeName::read(Some(node))?, avoidance))
 }

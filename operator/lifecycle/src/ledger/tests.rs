@@ -9,8 +9,9 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::gangs;
 use lockstep_api::workload::{
     AppliedSpec, Backoff, Cause, CauseKind, CheckpointOccasion, CheckpointOutcome,
-    CheckpointRequest, FailureAction, GroupStatus, HistoryEntry, IncidentStage, Phase, Phases,
-    ProgressMetric, TrainingProgress, TrainingWorkloadStatus,
+    CheckpointRequest, FailureAction, GangMove, GroupStatus, HistoryEntry, IncidentStage,
+    MoveOutcome, NodeToLeave, Phase, Phases, ProgressMetric, TrainingProgress,
+    TrainingWorkloadStatus,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -175,6 +176,39 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn avoidance()(
+        reason in "[A-Z][a-z]{2}",
+        until in time(),
+        machine in "[a-z]{0,3}",
+        boot in "[a-z]{0,3}",
+        exit_code in prop::option::of(1..9_i32),
+    ) -> Avoidance {
+        Avoidance { reason, until, machine, boot, exit_code }
+    }
+}
+
+prop_compose! {
+    fn to_leave()(node in "n[0-9]{1,2}", signal in "[a-z]{3}", deadline in maybe_time()) -> NodeToLeave {
+        NodeToLeave { node, signal, deadline }
+    }
+}
+
+prop_compose! {
+    fn moving()(
+        id in "[0-9]{1,4}",
+        faulty in any::<bool>(),
+        nodes in prop::collection::vec(to_leave(), 0..3),
+        settled in prop::collection::vec(to_leave(), 0..3),
+        requested_at in time(),
+        (begin_by, began_at, ended_at) in (maybe_time(), maybe_time(), maybe_time()),
+    ) -> GangMove {
+        let reason = if faulty { CauseKind::NodeFaulty } else { CauseKind::NodeLeaving };
+        let outcome = ended_at.map(|_| MoveOutcome::Moved);
+        GangMove { id, reason, nodes, settled, requested_at, begin_by, began_at, outcome, ended_at }
+    }
+}
+
+prop_compose! {
     fn gang()(
         started in any::<bool>(),
         released in prop::option::of("[a-z0-9]{1,6}"),
@@ -182,7 +216,8 @@ prop_compose! {
         placement_tries in 0..9_i32,
         start_tries in 0..3_i32,
         held_since in prop::option::of(time()),
-        avoid in prop::collection::btree_map("n[0-9]{1,2}", ("[A-Z][a-z]{2}", time()), 0..4),
+        avoid in prop::collection::btree_map("n[0-9]{1,2}", avoidance(), 0..4),
+        moving in prop::option::of(moving()),
     ) -> GangLedger {
         GangLedger {
             started,
@@ -193,9 +228,9 @@ prop_compose! {
             held_since,
             avoid: avoid
                 .into_iter()
-                .map(|(node, (reason, until))| (node.parse().unwrap(), Avoidance { reason, until }))
+                .map(|(node, avoidance)| (node.parse().unwrap(), avoidance))
                 .collect(),
-            moving: None,
+            moving,
         }
     }
 }

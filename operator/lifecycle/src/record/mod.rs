@@ -3,7 +3,7 @@
 //!
 //! | stage | records |
 //! | --- | --- |
-//! | 00 [`requests`] | requests for checkpoints before a stop |
+//! | 00 [`requests`], [`moves`] | requests for checkpoints before a stop; moves away from nodes with signals |
 //! | 01 [`spec_changes`] | applied spec; suspension, edits, resizing, requested restarts |
 //! | 02 [`completion`] | members that have succeeded; the end of the workload |
 //! | 03 [`backoffs`] | ends of back-offs and of avoidances |
@@ -18,6 +18,7 @@ mod backoffs;
 mod completion;
 mod failures;
 mod membership;
+mod moves;
 mod partial_start;
 mod preemption;
 mod rejections;
@@ -36,6 +37,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
         return Wake::NEVER;
     }
     let mut wake = requests::follow_requests(facts, ledger);
+    wake = wake.min(moves::follow_moves(facts, ledger));
     spec_changes::follow_spec(facts, ledger);
     if ledger.applied.is_none() || facts.spec().suspend && !ledger.awaits_reply() {
         return wake;

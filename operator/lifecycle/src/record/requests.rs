@@ -15,6 +15,7 @@ use crate::checkpoints::{BEFORE_KILL, MemberReply, occasion_id};
 use crate::facts::Facts;
 use crate::failure::domain::DomainScope;
 use crate::ledger::{DomainLedger, Ledger};
+use crate::moves::{members_to_move, occasion as occasion_of, permitted};
 use crate::wake::Wake;
 
 /// Longest id of a request by a user, that of a UUID: the status has one for each restart domain.
@@ -173,6 +174,8 @@ fn occasion(
         (spec.suspend).then(|| now(CheckpointOccasion::Suspend, generation)),
         restarts(facts, ledger).then(|| now(CheckpointOccasion::Restart, spec.restart_nonce)),
         (asked.resized).then(|| now(CheckpointOccasion::Resize, generation)),
+        moves(facts, ledger, asked, wake)
+            .map(|(reason, id, end)| of(reason, id, end.map_or(latest, |at| at.min(latest)))),
         deadline(facts, ledger, timeout, wake).map(|end| {
             of(
                 CheckpointOccasion::Deadline,
@@ -234,6 +237,25 @@ fn resizes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
         || !facts.changed_members(ledger, gang, &membership).is_empty()
 }
 
+/// The move of the domain that waits for a save, and the earliest deadline of its nodes. Before a
+/// deadline, a save is requested even if no other node is free.
+fn moves(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    asked: Asked<'_>,
+    wake: &mut Wake,
+) -> Option<(CheckpointOccasion, String, Option<DateTime<Utc>>)> {
+    let moving = ledger.gang(&asked.gang.key)?.moving.as_ref();
+    let moving = moving.filter(|m| m.is_awaited())?;
+    let is_late = (moving.begin_by).is_some_and(|at| facts.due(at).passed(wake));
+    let members = permitted(facts, ledger, asked.gang, moving)
+        .or_else(|| is_late.then(|| members_to_move(facts, ledger, asked.gang, moving)))?;
+    let end = moving.nodes.iter().filter_map(|n| n.deadline).min();
+    let mut own = asked.domain.members.iter();
+    let moves = own.any(|m| members.contains(m));
+    moves.then(|| (occasion_of(moving), moving.id.clone(), end))
+}
+
 /// The end of the workload by its deadline, if the request is due.
 fn deadline(
     facts: &Facts<'_>,
@@ -251,12 +273,14 @@ fn is_settled(entry: &DomainLedger, occasion: &Occasion) -> bool {
         return false;
     };
     let (is_same, is_this_attempt) = (last.id == occasion.id, last.attempt == entry.attempt);
+    let withdrawn = last.outcome == Some(CheckpointOutcome::Withdrawn);
     match occasion.reason {
         CheckpointOccasion::User | CheckpointOccasion::Preemption => is_same,
         // A later change of the spec asks no domain again that has answered.
-        reason if is_by_spec(reason) => {
-            let withdrawn = last.outcome == Some(CheckpointOutcome::Withdrawn);
-            is_this_attempt && last.reason == reason && !withdrawn
+        reason if is_by_spec(reason) => is_this_attempt && last.reason == reason && !withdrawn,
+        // The target of a move can vanish and return.
+        CheckpointOccasion::NodeLeaving | CheckpointOccasion::NodeFaulty => {
+            is_this_attempt && is_same && !withdrawn
         }
         _ => is_this_attempt && is_same,
     }

@@ -18,12 +18,14 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::words::span;
+use lockstep_api::workload::Cause;
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
 use crate::facts::{Facts, MemberObservation, Standing};
 use crate::failure::domain::{DomainScope, continues_without};
 use crate::failure::incident::place_elsewhere;
+use crate::failure::policy::judges_node;
 use crate::failure::{barrier, detect};
 use crate::ledger::{Avoidance, DomainLedger, Ledger, Outcome};
 use crate::pods::{ContainerView, PodPhase, PodView};
@@ -33,6 +35,9 @@ use crate::wake::Wake;
 
 /// Consecutive failed starts by fault of the template after which the workload fails.
 const START_TRIES: i32 = 3;
+
+/// The same exit code of an init container on so many nodes is a fault of the template.
+const JUDGED_NODES: usize = 3;
 
 const NO_SUPERVISOR_REACHED: &str = "; the agents of several nodes have reached no supervisor. If the \
     container runtime hides the supervisor's socket, as sandboxes do, set \
@@ -101,7 +106,9 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
         let starts = start_failures(facts, &scope, entry, alone, wake);
         let too_long = is_restarting_too_long(facts, entry);
         let is_hopeless = |f: &StartFailure| of_template(f) && (!alone || !runs(f) || too_long);
-        let (failed, overdue) = (starts.failed.into_iter(), starts.overdue.into_iter());
+        let judged = judged_alike(facts, ledger, &scope, entry);
+        let failed = starts.failed.into_iter().chain(judged);
+        let overdue = starts.overdue.into_iter();
         let (of_template, failed) = failed.partition::<Vec<_>, _>(is_hopeless);
         let (of_image, overdue) = overdue.partition::<Vec<_>, _>(is_hopeless);
         hopeless.extend(of_template.into_iter().chain(of_image));
@@ -208,10 +215,7 @@ fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
     } else {
         settings.avoid
     };
-    Avoidance {
-        reason: reason.into(),
-        until: facts.now + wait,
-    }
+    Avoidance::new(reason, facts.now + wait)
 }
 
 /// `alone`: members move individually. Then only a share of the overdue members moves at a time,
@@ -248,6 +252,45 @@ fn start_failures(
         overdue,
         allowed,
     }
+}
+
+/// Members whose init container judged their node, after the same exit code on several other nodes:
+/// the template is the cause. The first nodes are left by the rule (stage 08).
+fn judged_alike(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    scope: &DomainScope<'_>,
+    entry: &DomainLedger,
+) -> Vec<StartFailure> {
+    let avoided = ledger.gang(&scope.gang.key).map(|gang| &gang.avoid);
+    let alike = |node: &str, code: Option<i32>| {
+        let others = avoided.into_iter().flatten();
+        let others = others.filter(|(n, a)| n.as_str() != node && a.exit_code == code);
+        code.is_some() && others.count() + 1 >= JUDGED_NODES
+    };
+    if avoided.is_none_or(|avoid| avoid.values().all(|a| a.exit_code.is_none())) {
+        return Vec::new();
+    }
+    let failures = scope.unfinished.iter().filter_map(|&member| {
+        let observed = facts.observe(member, facts.current(entry, member)?);
+        let restarts = entry.restart_in_place(member).is_some();
+        let exits = observed.exits_beside_training(entry, restarts).into_iter();
+        let mut exits = exits.chain(observed.pod_failure());
+        let exit = exits.find(|f| judges_node(facts, f))?;
+        let Cause {
+            node, exit_code, ..
+        } = &exit.cause;
+        alike(node, *exit_code).then(|| StartFailure {
+            fault: Fault::Template,
+            ..StartFailure::of_node(
+                member,
+                node,
+                reasons::START_ERROR,
+                format!("{}, as on other nodes", describe(&exit.cause)),
+            )
+        })
+    });
+    failures.collect()
 }
 
 /// True if a member has neither node nor pod, and its domain has not run. The incident limits how

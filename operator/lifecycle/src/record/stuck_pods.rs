@@ -50,8 +50,7 @@ fn stuck_nodes(
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
             && facts.standing(pod) == Standing::Stuck
         {
-            let reason = reasons::POD_STUCK.into();
-            out.push((node, Avoidance { reason, until }));
+            out.push((node, Avoidance::new(reasons::POD_STUCK, until)));
         }
     }
     out

@@ -10,6 +10,7 @@ use lockstep_api::workload::{FailureAction, TrainingWorkloadStatus};
 use super::admission::{Admission, partial_gangs};
 use super::checkpoint::checkpoint_requested;
 use super::counts::Counts;
+use super::node_leaving::node_leaving;
 use super::notes;
 use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
@@ -72,6 +73,10 @@ pub(super) fn all(
     if let Some(requested) = checkpoint_requested(facts, ledger) {
         put(facts, &mut out, types::CHECKPOINT_REQUESTED, requested);
     }
+    match node_leaving(facts, ledger, wake) {
+        Some(leaving) => put(facts, &mut out, types::NODE_LEAVING, leaving),
+        None => out.retain(|c| c.type_ != types::NODE_LEAVING),
+    }
     let agree = || condition(false, reasons::PRIORITY_MATCHES, "");
     let was_reported = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();
     let priorities = notes::priorities(facts, ledger).or_else(|| was_reported.then(agree));
@@ -101,7 +106,11 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, value: C
 /// A failed workload does not recover by itself.
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     let failed = end.outcome == Outcome::Failed;
-    let over = [types::RESTARTS_IN_PLACE, types::CHECKPOINT_REQUESTED];
+    let over = [
+        types::RESTARTS_IN_PLACE,
+        types::CHECKPOINT_REQUESTED,
+        types::NODE_LEAVING,
+    ];
     conditions.retain(|c| !over.contains(&c.type_.as_str()));
     for (type_, value) in [
         (types::STALLED, condition(failed, &end.reason, &end.message)),

@@ -7,6 +7,7 @@ mod admission;
 mod checkpoint;
 mod conditions;
 pub(crate) mod counts;
+mod node_leaving;
 mod notes;
 mod supervision;
 mod value;

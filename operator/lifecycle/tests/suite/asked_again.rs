@@ -80,7 +80,7 @@ fn an_edit_during_a_suspension_asks_no_domain_again_that_has_answered() {
 }
 
 #[test]
-fn a_domain_that_answered_before_a_suspension_was_cancelled_is_asked_at_the_next_one() {
+fn a_domain_that_answered_before_a_cancelled_suspension_is_asked_at_the_next_one() {
     let mut w = two_domains();
     w.edit(|spec| spec.suspend = true);
     until_called(&mut w);

@@ -1,5 +1,6 @@
 //! Containers other than the training container: effects of their exits.
 
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::workload::{FailureAction, Phase};
 use lockstep_sim::Solo;
 use lockstep_sim::solo::gang_with;
@@ -353,4 +354,49 @@ fn a_watchers_restart_that_is_left_to_the_kubelet_ends_under_a_supervisor_too() 
     assert_eq!((w.uids(), w.status().attempt), (before, 1));
     let running: Vec<u64> = w.children().into_values().collect();
     assert_eq!(running, [1, 1], "{}", w.story(40));
+}
+
+/// A gang whose init container `preflight` judges its node.
+fn judged(n: i32, env: &Value) -> Value {
+    let rules = json!([{"name": "preflight", "action": "RestartGang", "failedMember": "ReplaceElsewhere",
+        "counted": false, "match": {"containers": ["preflight"], "exitCodes": {"operator": "In", "values": [3]}}}]);
+    let mut spec = gang_with(n, &json!({"failurePolicy": {"rules": rules}}));
+    spec["groups"][0]["template"]["spec"]["initContainers"] =
+        json!([{"name": "preflight", "image": "i", "env": env}]);
+    spec
+}
+
+#[test]
+fn an_init_container_judges_its_node_at_its_first_exit() {
+    for supervised in [true, false] {
+        let env = json!([{"name": "HOLLOW_RUN_MILLIS", "value": "10000"}]);
+        let mut w = Solo::supervised_if(supervised, judged(2, &env));
+        w.rounds(4);
+        let (pod, node) = (w.pod("g", 1), w.node_of("g", 1));
+        let since = w.now();
+        assert!(w.exit_container(&pod, "preflight", 3));
+        w.until("another node", |w| {
+            let is_moved = |p: &Pod| {
+                let at = p.spec.as_ref().and_then(|s| s.node_name.as_ref());
+                p.metadata.name == pod.metadata.name && at.is_some_and(|n| *n != node)
+            };
+            w.pods().iter().any(is_moved)
+        });
+        let took = (w.now() - since).num_seconds();
+        assert!(took <= 20, "{took} s instead of the start deadline");
+        w.settle();
+        let s = w.status();
+        assert_eq!((s.phase, s.restarts.counted), (Some(Phase::Running), 0));
+        let avoided = &s.gangs[0].avoid[0];
+        assert_eq!((&avoided.node, avoided.exit_code), (&node, Some(3)));
+    }
+}
+
+#[test]
+fn the_same_exit_code_of_an_init_container_on_three_nodes_fails_the_workload() {
+    let env = json!([{"name": "HOLLOW_EXIT", "value": "3"}]);
+    let mut w = Solo::new(judged(1, &env));
+    w.wait(600);
+    let s = w.status();
+    assert_eq!(w.condition("Failed"), "StartError", "{}", s.message);
 }

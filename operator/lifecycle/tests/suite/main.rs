@@ -24,6 +24,7 @@ mod late_agents;
 mod lost_status;
 mod meetings;
 mod mixed;
+mod moves;
 mod native_groups;
 mod native_placement;
 mod objects;

@@ -492,6 +492,18 @@ mod tests {
                 r#"scheduler.preemption.maxEvictionsPerMinute: Invalid value: "100001": must be 0 to 100000"#,
             ),
             (
+                "scheduler: {reservations: {perPriority: 1001}}",
+                r#"scheduler.reservations.perPriority: Invalid value: "1001": must be 0 to 1000"#,
+            ),
+        ] {
+            refused_with(text, message);
+        }
+    }
+
+    #[test]
+    fn a_setting_of_node_health_that_is_refused_is_named_with_what_it_may_be() {
+        for (text, message) in [
+            (
                 "nodeHealth: {concurrentMoves: 0}",
                 r#"nodeHealth.concurrentMoves: Invalid value: "0": must be 1 to 1000"#,
             ),
@@ -507,14 +519,14 @@ mod tests {
                 "nodeHealth: {signals: [{name: Dark, level: Faulty, match: {condition: {type: Dark, status: Unknown}}}]}",
                 r#"nodeHealth.signals: Invalid value: "Dark: Unknown": must be conditions with status"#,
             ),
-            (
-                "scheduler: {reservations: {perPriority: 1001}}",
-                r#"scheduler.reservations.perPriority: Invalid value: "1001": must be 0 to 1000"#,
-            ),
         ] {
-            let error = Config::parse(text).unwrap_err().to_string();
-            assert!(error.starts_with(message), "{text}: {error}");
+            refused_with(text, message);
         }
+    }
+
+    fn refused_with(text: &str, message: &str) {
+        let error = Config::parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{text}: {error}");
     }
 
     /// Each key with a duration, and `to` in its place.

@@ -64,6 +64,8 @@ impl State {
             ),
             nodes: names
                 .iter()
+                .cloned()
+                .chain(left_nodes(&workload))
                 .filter_map(|n| Some((n.clone(), self.nodes.get(n.as_str())?.clone())))
                 .collect(),
             disrupted,
@@ -150,6 +152,18 @@ fn is_orphan(metadata: &ObjectMeta, workload: &Uid) -> bool {
     let labels = metadata.labels.as_ref();
     let earlier = labels.and_then(|l| l.get(labels::WORKLOAD_UID));
     !has_owner && earlier.is_some_and(|uid| uid != workload.as_str())
+}
+
+/// Nodes that gangs avoid or have moved away from. Their signals decide how long.
+fn left_nodes(workload: &TrainingWorkload) -> BTreeSet<String> {
+    let gangs = workload.status.iter().flat_map(|s| &s.gangs);
+    let nodes = gangs.flat_map(|gang| {
+        let moving = gang.moving.iter();
+        let moved = moving.flat_map(|m| m.nodes.iter().chain(&m.settled));
+        let avoided = gang.avoid.iter().map(|a| &a.node);
+        avoided.chain(moved.map(|n| &n.node))
+    });
+    nodes.cloned().collect()
 }
 
 fn node_names(pods: &[Arc<PodView>], gangs: &BTreeMap<GangKey, GangView>) -> BTreeSet<String> {

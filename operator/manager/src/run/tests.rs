@@ -21,7 +21,7 @@ use crate::policy_check::PolicyMetric;
 use crate::process;
 
 /// Most series of a scrape.
-const MOST: usize = 4000;
+const MOST: usize = 4500;
 const WORKLOADS: usize = 1000;
 const NAMESPACES: usize = 50;
 const CLASSES: [&str; 5] = ["", "batch", "research", "production", "urgent"];

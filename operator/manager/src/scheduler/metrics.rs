@@ -6,6 +6,7 @@ use lockstep_api::worded;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -22,6 +23,7 @@ pub struct SchedulerMetrics {
     waited: Family<WaitLabels, Histogram>,
     preempted_in: Histogram,
     withdrawn: Family<WithdrawnLabel, Counter>,
+    many_faults: Gauge,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -124,6 +126,7 @@ impl Default for SchedulerMetrics {
             waited: Family::new_with_constructor(waits),
             preempted_in: restarts(),
             withdrawn: Family::default(),
+            many_faults: Gauge::default(),
         }
     }
 }
@@ -142,6 +145,7 @@ impl SchedulerMetrics {
         } else {
             changes
         };
+        self.many_faults.set(i64::from(plan.many_faults));
         self.cycles
             .get_or_create(&SchedulerCycleLabels { kind, result })
             .observe(time.as_secs_f64());
@@ -255,6 +259,11 @@ impl SchedulerMetrics {
             "lockstep_scheduler_cycle_seconds",
             "Duration of a scheduling cycle, by kind: upkeep (no gang requested capacity), placement, preemption (the cycle searched for victims); by result: changes, nothing",
             self.cycles.clone(),
+        );
+        registry.register(
+            "lockstep_moves_stopped_by_faults",
+            "1 while so many nodes are Faulty, or were left for faults in the last hour, that no gang moves for faults; otherwise 0",
+            self.many_faults.clone(),
         );
         registry.register(
             "lockstep_placements",

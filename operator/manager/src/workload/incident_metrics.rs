@@ -237,7 +237,7 @@ impl IncidentMetrics {
         let labels = CauseLabels::of(namespace, entry.cause.kind);
         let lost = u64::try_from(entry.lost_accelerator_seconds).unwrap_or_default();
         self.lost.get_or_create(&labels).inc_by(lost);
-        // Without labels, because a scrape is limited to 4000 series.
+        // Without labels, because a scrape is limited to 4500 series.
         let restart = u64::try_from(entry.restart_accelerator_seconds).unwrap_or_default();
         self.restart.inc_by(restart);
     }

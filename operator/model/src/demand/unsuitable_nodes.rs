@@ -53,7 +53,7 @@ pub struct UnsuitableNodes {
     pub(crate) not_ready: usize,
     /// Nodes with a fault that is certain.
     pub(crate) faulty: usize,
-    /// Nodes that the gang avoids after failures.
+    /// Nodes that the gang avoids after failures, or leaves.
     pub(crate) avoided: usize,
     /// Nodes that anti-affinity closes, which another part of the message counts.
     pub(crate) closed: usize,
@@ -129,7 +129,7 @@ impl fmt::Display for UnsuitableNodes {
             causes.push(format!("{} faulty", self.faulty));
         }
         if self.avoided > 0 {
-            causes.push(format!("{} avoided after failures", self.avoided));
+            causes.push(format!("{} avoided by this gang", self.avoided));
         }
         if self.too_small > 0 {
             let miss = &self.nearest_miss;

@@ -108,6 +108,7 @@ impl NodeRecord {
             ready: state.is_ready(),
             silent_since,
             outage,
+            outlook: state.outlook,
         }
     }
 
@@ -124,6 +125,7 @@ impl NodeRecord {
                     None if !self.outage => Reach::Gone,
                     since => Reach::Silent { since },
                 },
+                outlook: self.outlook,
                 ..NodeState::default()
             },
         };
@@ -227,6 +229,7 @@ impl GangRecord {
     fn ranges(&self) -> impl Iterator<Item = &str> {
         let domains = self.domains.iter();
         let placed = self.placement.iter().flat_map(|p| p.nodes.values());
+        let targets = self.move_target.iter().flat_map(|t| &t.nodes);
         let incidents = domains
             .clone()
             .filter_map(|d| d.ledger.as_ref()?.incident.as_ref());
@@ -234,6 +237,7 @@ impl GangRecord {
             .flat_map(|d| &d.members)
             .chain(incidents.flat_map(|i| &i.members))
             .chain(placed.flatten())
+            .chain(targets.flat_map(|at| &at.members))
             .chain(&self.completed)
             .chain(&self.finished)
             .chain(&self.absent)

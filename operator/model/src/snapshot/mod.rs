@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{PodAffinityTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use lockstep_api::Outlook;
 use lockstep_api::scheduling::{
-    Backfill, ExcludedNode, LastPreemption, ObservedSpec, PreemptionRequest, Reservation,
-    TopologyLevel, Victim,
+    Backfill, ExcludedNode, LastPreemption, MoveTarget, ObservedSpec, PreemptionRequest,
+    Reservation, TopologyLevel, Victim,
 };
 use lockstep_api::template::DEFAULT_GRACE;
-use lockstep_api::workload::{AvoidedNode, CheckpointRequest, FailurePolicy};
+use lockstep_api::workload::{AvoidedNode, CheckpointRequest, FailurePolicy, GangMove};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -77,6 +78,8 @@ pub struct NodeRecord {
     /// True if the node is silent in an outage of its zone.
     #[serde(default, skip_serializing_if = "is_false")]
     pub outage: bool,
+    #[serde(default, skip_serializing_if = "is_healthy")]
+    pub outlook: Outlook,
 }
 
 /// A pod that holds capacity on a node, or belongs to a gang.
@@ -229,6 +232,12 @@ pub struct GangRecord {
     pub excluded_nodes: Vec<ExcludedNode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
+    /// The last move away from nodes with signals, without names of signals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<GangMove>,
+    /// Nodes for that move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_target: Option<MoveTarget>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<DateTime<Utc>>,
     /// Seconds from the placement of a queued workload to its latest end.
@@ -402,6 +411,10 @@ impl SnapshotFile {
         file.check()?;
         Ok(file)
     }
+}
+
+fn is_healthy(outlook: &Outlook) -> bool {
+    *outlook == Outlook::Healthy
 }
 
 fn default_node_lost() -> i64 {

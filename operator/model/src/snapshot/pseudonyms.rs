@@ -202,6 +202,13 @@ fn visit_gang(gang: &mut GangRecord, visitor: &mut impl FnMut(Kind, &mut String)
         });
         on_node.members = renamed.collect();
     }
+    for left in gang.moving.iter_mut().flat_map(|m| &mut m.nodes) {
+        visitor(Kind::Node, &mut left.node);
+    }
+    for on_node in gang.move_target.iter_mut().flat_map(|t| &mut t.nodes) {
+        visitor(Kind::Node, &mut on_node.node);
+        visit_ranges(&mut on_node.members, visitor);
+    }
     for victim in gang.preemption.iter_mut().flat_map(|p| &mut p.victims) {
         visitor(Kind::Namespace, &mut victim.namespace);
         visitor(Kind::Name, &mut victim.name);

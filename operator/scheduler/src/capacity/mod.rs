@@ -5,7 +5,7 @@ pub(crate) mod occupancy;
 pub(crate) mod reservations;
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockstep_api::gangs::Assignments;
@@ -25,6 +25,8 @@ pub(crate) struct Capacity {
     free: Cluster,
     /// Nodes with reservations for members without pods.
     pub reserved: BTreeSet<NodeIx>,
+    /// Reserved amounts for moves of running gangs, by index of the gang.
+    targets: BTreeMap<usize, BTreeMap<NodeIx, Amounts>>,
     /// UIDs of victims of preemptions in progress. Their capacity counts as terminating.
     pub evicting: BTreeSet<String>,
     /// Reservations of the last cycle for waiting gangs, with positions in the queue.
@@ -39,6 +41,7 @@ impl Capacity {
         Self {
             free: context.cluster.free_capacity().clone(),
             reserved: BTreeSet::new(),
+            targets: BTreeMap::new(),
             evicting: BTreeSet::new(),
             standing: Vec::new(),
             nominations: OnceCell::new(),
@@ -74,6 +77,24 @@ impl Capacity {
         }
     }
 
+    /// Reserves the target of the gang's move, instead of an earlier one.
+    pub fn reserve_target(&mut self, context: &Context<'_>, at: usize, gang: &GangState) {
+        for (node, amounts) in self.targets.remove(&at).unwrap_or_default() {
+            self.free.remove_pod(node, &amounts);
+        }
+        let amounts = target_amounts(context, gang);
+        for (&node, amounts) in &amounts {
+            self.take(node, amounts);
+        }
+        self.targets.insert(at, amounts);
+    }
+
+    /// Amounts that are reserved for the move of this gang.
+    pub fn target(&self, at: usize) -> impl Iterator<Item = (NodeIx, &Amounts)> {
+        let nodes = self.targets.get(&at).into_iter().flatten();
+        nodes.map(|(&node, amounts)| (node, amounts))
+    }
+
     pub fn assign(&mut self, context: &Context<'_>, gang: &mut GangState, nodes: Assignments) {
         let old = gang.assigned.take().unwrap_or_default();
         for (member, node) in nodes.iter().filter(|(m, n)| old.get(*m) != Some(n)) {
@@ -94,6 +115,40 @@ impl Capacity {
         }
         gang.assigned = gang.assigned.take().filter(|a| !a.is_empty());
     }
+}
+
+/// What members take on the nodes of the move's target, less what other members leave there.
+fn target_amounts(context: &Context<'_>, gang: &GangState) -> BTreeMap<NodeIx, Amounts> {
+    let mut out: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
+    let Some(assigned) = &gang.assigned else {
+        return out;
+    };
+    let open = gang
+        .target
+        .iter()
+        .filter(|(m, n)| assigned.get(*m) != Some(*n));
+    let mut add = |member: &Member, node: &NodeName, sign: i64| {
+        let requests = gang.input.requests(&member.group);
+        let (Some(requests), Some(ix)) = (requests, context.cluster.ordinal(node.as_str())) else {
+            return;
+        };
+        let amounts = context.amounts(requests);
+        let sum = out.entry(ix).or_default();
+        sum.resize(amounts.len(), 0);
+        for (sum, amount) in sum.iter_mut().zip(amounts) {
+            *sum = sum.saturating_add(amount.saturating_mul(sign));
+        }
+    };
+    for (member, node) in open {
+        add(member, node, 1);
+        if let Some(left) = assigned.get(member) {
+            add(member, left, -1);
+        }
+    }
+    for amount in out.values_mut().flatten() {
+        *amount = (*amount).max(0);
+    }
+    out
 }
 
 /// `None` if the member's pod holds the capacity, or the member has finished.

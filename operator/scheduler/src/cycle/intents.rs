@@ -407,9 +407,9 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>, now: DateTime<Utc>) -> 
     // The preemptor waits once. The other victims were not worth a request.
     if waited.is_some() && intent.checkpoint_wait().is_none() {
         let first = intent.victims.first_mut();
-        first
-            .into_iter()
-            .for_each(|v| v.checkpoint_deadline = Some(now));
+        if let Some(first) = first {
+            first.checkpoint_deadline = Some(now);
+        }
     }
     intent.id = intent_id(&intent);
     intent

@@ -10,10 +10,11 @@ use lockstep_api::member::Member;
 use lockstep_model::Pod;
 
 use super::state::Cycle;
-use super::unusable::find_unusable_nodes;
+use super::unusable::{find_unusable_nodes, takes};
 use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::input::hold::{GangPhase, Hold};
+use crate::memory::Memory;
 use crate::messages;
 use crate::refusal::note_refusals;
 
@@ -31,6 +32,7 @@ impl Cycle<'_> {
             if gang.phase() == &GangPhase::Finished {
                 continue;
             }
+            gang.drop_void_target();
             if gang.assigned.is_none() {
                 if gang.kube_scheduler_places(context) {
                     adopt_bound_gang(gang);
@@ -42,6 +44,10 @@ impl Cycle<'_> {
             } else if !gang.disrupted() && gang.fully_bound().is_none() {
                 // Bound pods that keep running keep their nodes anyway.
                 follow_bound_pods(gang);
+                if !gang.target.is_empty() {
+                    gang.yield_target(&lost_members(gang));
+                }
+                follow_target(context, memory, gang);
                 give_up_lost_nodes(gang);
             }
         }
@@ -73,6 +79,34 @@ fn follow_bound_pods(gang: &mut GangState) {
     }
     if let (false, Some(assigned)) = (moved.is_empty(), &mut gang.assigned) {
         Arc::make_mut(assigned).extend(moved);
+    }
+}
+
+/// Moves members that an incident replaces to the target of the gang's move. Members whose new node
+/// takes no pods any more lose their node.
+fn follow_target(context: &Context<'_>, memory: &mut Memory, gang: &mut GangState) {
+    let mut follow = gang.following();
+    if follow.is_empty() {
+        return;
+    }
+    let mut lost = BTreeSet::new();
+    follow.retain(|member, node| {
+        let takes = takes(context, memory, gang, (member, node));
+        if !takes {
+            lost.insert(member.clone());
+        }
+        takes
+    });
+    for member in follow.keys() {
+        gang.unusable.lost.remove(member);
+        gang.unusable.waiting.remove(member);
+    }
+    if let Some(assigned) = &mut gang.assigned {
+        Arc::make_mut(assigned).extend(follow);
+    }
+    if !lost.is_empty() {
+        gang.give_up_target(&lost);
+        give_up(gang, &lost);
     }
 }
 

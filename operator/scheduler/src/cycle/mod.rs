@@ -8,6 +8,7 @@ mod intend;
 mod intents;
 mod limits;
 mod maintain;
+mod moves;
 mod order;
 mod outcome;
 mod overlap;
@@ -16,6 +17,7 @@ mod preempt;
 mod queue;
 mod reservation;
 mod scheduler_timeout;
+mod seek;
 mod state;
 mod status;
 mod turn;
@@ -71,7 +73,9 @@ impl Cycle<'_> {
         self.capacity.standing = standing(&self.context, &self.gangs);
         self.drop_void_intents();
         self.pursue_intents();
-        let places = self.serve_queue();
+        let faults = self.many_faults();
+        let places = self.serve_queue(faults);
+        self.permit_moves();
         exchange::break_circles(&mut self.gangs);
         let mut steps = self.status_writes();
         steps.append(&mut self.steps);
@@ -93,6 +97,7 @@ impl Cycle<'_> {
             queued: places.len(),
             evaluated: self.queue.evaluated,
             searches: self.queue.searches,
+            many_faults: faults.is_some(),
         };
         let cycle = SchedulingCycle {
             plan,
@@ -104,7 +109,7 @@ impl Cycle<'_> {
         cycle
     }
 
-    /// Reserves capacity for members of placed gangs that have no pods yet.
+    /// Reserves capacity for members of placed gangs that have no pods yet, and for their moves.
     fn reserve_assigned(&mut self) {
         for gang in &mut self.gangs {
             let without_pods = reserved(&self.context, gang);
@@ -114,6 +119,11 @@ impl Cycle<'_> {
             }
             let assigned = gang.assigned.clone();
             gang.reserved = assigned.map(|assigned| (assigned, without_pods.into()));
+        }
+        for (at, gang) in self.gangs.iter().enumerate() {
+            if !gang.target.is_empty() {
+                self.capacity.reserve_target(&self.context, at, gang);
+            }
         }
     }
 }

@@ -24,18 +24,20 @@ pub(super) fn order(
     let requesting = gangs
         .iter()
         .enumerate()
-        .filter_map(|(at, gang)| Some((at, gang, request_of(gang)?)));
+        .flat_map(|(at, gang)| requests_of(gang).map(move |request| (at, gang, request)));
     let mut queue: Vec<Queueing> = requesting
         .map(|(at, gang, request)| {
             let (priority, queued_at) = (gang.priority(), gang.status.queued_at);
             let uid = gang.uid().to_owned();
             let position = match request {
-                Request::Required => QueuePosition::new(priority, queued_at, uid),
+                Request::Required | Request::Move { .. } => {
+                    QueuePosition::new(priority, queued_at, uid)
+                }
                 Request::Growth => QueuePosition::growth(priority, queued_at, uid),
             };
             let holds = reserved(at) || gang.assigned.is_some();
             let position = match request {
-                Request::Required if holds => position.holding(),
+                Request::Required | Request::Move { .. } if holds => position.holding(),
                 _ => position.with_share(usage.share(&gang.input.key.namespace)),
             };
             Queueing {
@@ -74,8 +76,16 @@ fn sort(queue: &mut [Queueing]) {
     queue.sort_by(|a, b| b.position.cmp(&a.position));
 }
 
-/// `None` if the gang requests no capacity.
-pub(super) fn request_of(gang: &GangState) -> Option<Request> {
+/// What the gang requests. A gang that lacks members does not run, so it does not move.
+pub(super) fn requests_of(gang: &GangState) -> impl Iterator<Item = Request> + use<> {
+    let request = request_of(gang);
+    let runs = request != Some(Request::Required) || gang.input.gang.basic;
+    let moves = (runs && gang.seeks_nodes()).then_some(Request::Move { whole: false });
+    moves.into_iter().chain(request)
+}
+
+/// `None` if the gang requests no capacity for members without nodes.
+fn request_of(gang: &GangState) -> Option<Request> {
     let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
     let has_all = gang.fully_bound().is_some();
     if gang.phase() != &GangPhase::Active || busy || has_all {

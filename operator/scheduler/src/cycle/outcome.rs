@@ -124,7 +124,7 @@ impl Cycle<'_> {
     }
 
     /// Counts an evaluated gang, and its longer placement search.
-    fn note_evaluation(&mut self, at: usize) {
+    pub(super) fn note_evaluation(&mut self, at: usize) {
         self.queue.evaluated += 1;
         if self.search_effort(at) > 1 {
             self.queue.extended_searches += 1;
@@ -169,34 +169,16 @@ impl Cycle<'_> {
             search,
             after_terminations,
         } = no_capacity;
-        let (cache, gang) = (&mut self.memory.inadmissible, &mut self.gangs[at]);
         if let Some(nodes) = after_terminations {
-            gang.decision = Decision::AfterTerminations(nodes);
+            self.gangs[at].decision = Decision::AfterTerminations(nodes);
         }
-        let undecided = matches!(pending, Pending::Undecided { .. });
-        if let VictimSearch::NoResult(until) = search {
-            self.queue.searches += 1;
-            // A gang whose search ended early gets longer searches of its own.
-            let searched = if undecided {
-                class.clone().of_one(gang.uid())
-            } else {
-                class.clone()
-            };
-            cache.note_search(searched, until, pending.clone());
-        }
-        if search != VictimSearch::Cached {
-            if undecided {
-                self.memory.undecided.failed(gang.uid(), self.context.now);
-            }
-            self.wake_for(&pending);
-        }
+        self.note_search(at, &class, search, &pending);
         if let Pending::NoPreemption { why, .. } = &pending
             && let NoPreemption::Paced(reached) = &**why
         {
             self.limits.reached.get_or_insert(*reached);
         }
         let searched = search != VictimSearch::OverBudget;
-        self.queue.unsearched |= !searched;
         let lasts = pending.lasts();
         let pending = reserved.unwrap_or(pending);
         if plain && self.queue.previous.get(&at) == reservation.as_ref() {
@@ -212,6 +194,36 @@ impl Cycle<'_> {
             self.reserve(at, reservation);
         }
         self.gangs[at].pending = Some(pending);
+    }
+
+    /// Notes a search for victims without result, for the next one.
+    pub(super) fn note_search(
+        &mut self,
+        at: usize,
+        class: &EquivalenceClass,
+        search: VictimSearch,
+        pending: &Pending,
+    ) {
+        let gang = &self.gangs[at];
+        let undecided = matches!(pending, Pending::Undecided { .. });
+        if let VictimSearch::NoResult(until) = search {
+            self.queue.searches += 1;
+            // A gang whose search ended early gets longer searches of its own.
+            let searched = if undecided {
+                class.clone().of_one(gang.uid())
+            } else {
+                class.clone()
+            };
+            let cache = &mut self.memory.inadmissible;
+            cache.note_search(searched, until, pending.clone());
+        }
+        if search != VictimSearch::Cached {
+            if undecided {
+                self.memory.undecided.failed(gang.uid(), self.context.now);
+            }
+            self.wake_for(pending);
+        }
+        self.queue.unsearched |= search == VictimSearch::OverBudget;
     }
 
     fn reserve(&mut self, at: usize, reservation: Reservation) {
@@ -231,7 +243,7 @@ impl Cycle<'_> {
     }
 
     /// Wakes the scheduler when the reason may end without a change.
-    fn wake_for(&self, pending: &Pending) {
+    pub(super) fn wake_for(&self, pending: &Pending) {
         if let Pending::BackingOff { next_try, .. }
         | Pending::RejectingNodes { next_try, .. }
         | Pending::Undecided { next_try, .. } = pending

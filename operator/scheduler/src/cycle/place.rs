@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use chrono::TimeDelta;
+use lockstep_api::Outlook;
 use lockstep_api::member::Member;
-use lockstep_api::workload::TopologyScope;
+use lockstep_api::workload::{CauseKind, GangMove, TopologyScope};
 use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx, NodeSet};
 use lockstep_model::cluster::neighbours::{closed_nodes, nodes_of_matching};
@@ -21,6 +23,9 @@ use crate::gang::state::GangState;
 use crate::input::{GangInput, TemplateInput};
 use crate::memory::Memory;
 use crate::memory::equivalence_class::Request;
+
+/// A move to a node that leaves too must gain this time.
+const LEAST_GAIN: TimeDelta = TimeDelta::hours(1);
 
 /// Request of a gang. Members with a node keep it.
 pub(super) fn placement_request(
@@ -43,7 +48,7 @@ pub(super) fn placement_request(
     let least = match request {
         Request::Growth => needed.max(fixed.len() as u32),
         Request::Required if spec.basic => fixed.len() as u32 + 1,
-        Request::Required => needed,
+        Request::Required | Request::Move { .. } => needed,
     };
     let excluded = gang.excluded();
     let excluded = excluded.into_iter();
@@ -57,15 +62,83 @@ pub(super) fn placement_request(
         min_count: least.min(templates.iter().map(|t| t.members.len() as u32).sum()),
         templates,
         priority: group.priority,
-        preemption: if group.preempts && context.settings.preemption_enabled {
-            EvictionPolicy::LowerPriority
-        } else {
-            EvictionPolicy::Never
-        },
+        preemption: eviction_policy(context, gang),
         topology: group.topology.clone(),
         fixed,
         excluded,
     })
+}
+
+/// Request for other nodes of the members on nodes to leave. `whole`: of all members.
+pub(super) fn move_request(
+    context: &Context<'_>,
+    memory: &Memory,
+    gang: &GangState,
+    whole: bool,
+) -> Result<PlacementRequest, Pending> {
+    let group = &gang.input.group;
+    let assigned: BTreeMap<&Member, _> = gang.unfinished_assigned().collect();
+    let members = gang.input.gang.members();
+    let requested: Vec<&Member> = members.filter(|m| assigned.contains_key(m)).collect();
+    let stays = assigned
+        .iter()
+        .filter(|(_, node)| !whole && !gang.leaves(node));
+    let fixed = stays.filter_map(|(m, node)| {
+        let node = context.cluster.ordinal(node.as_str())?;
+        Some(((*m).clone(), node))
+    });
+    let left = gang.open_move().into_iter().flat_map(|m| &m.nodes);
+    let left = left.map(|left| left.node.as_str());
+    let excluded = gang.excluded().into_iter().chain(left);
+    let mut excluded: NodeSet = excluded
+        .filter_map(|node| context.cluster.ordinal(node))
+        .collect();
+    excluded.extend(faulty_nodes(context));
+    if let Some(open) = gang.open_move() {
+        excluded.extend(nodes_that_gain_little(context, open));
+    }
+    Ok(PlacementRequest {
+        min_count: requested.len() as u32,
+        templates: template_members(context, memory, gang, &requested)?,
+        priority: group.priority,
+        preemption: eviction_policy(context, gang),
+        topology: group.topology.clone(),
+        fixed: fixed.collect(),
+        excluded,
+    })
+}
+
+/// Nodes that leave about as early as the nodes of this move: the gang would soon move again. From a
+/// faulty node, a gang moves to any of them.
+fn nodes_that_gain_little(context: &Context<'_>, open: &GangMove) -> Vec<NodeIx> {
+    if open.reason == CauseKind::NodeFaulty {
+        return Vec::new();
+    }
+    let ends = open.nodes.iter().map(|n| n.deadline.unwrap_or(context.now));
+    let until = ends.min().unwrap_or(context.now) + LEAST_GAIN;
+    let nodes = context.last_choice.iter().copied();
+    let gains_little = |ix: &NodeIx| match context.cluster.node(*ix).map(|n| n.state.outlook) {
+        Some(Outlook::Leaving { deadline }) => deadline.is_none_or(|at| at < until),
+        _ => false,
+    };
+    nodes.filter(gains_little).collect()
+}
+
+pub(super) fn faulty_nodes(context: &Context<'_>) -> impl Iterator<Item = NodeIx> {
+    let cluster = context.cluster;
+    let faulty = |ix: &NodeIx| {
+        let node = cluster.node(*ix);
+        node.is_some_and(|node| node.state.outlook == Outlook::Faulty)
+    };
+    (0..cluster.node_count()).filter(faulty)
+}
+
+fn eviction_policy(context: &Context<'_>, gang: &GangState) -> EvictionPolicy {
+    if gang.input.group.preempts && context.settings.preemption_enabled {
+        EvictionPolicy::LowerPriority
+    } else {
+        EvictionPolicy::Never
+    }
 }
 
 /// Requested members by template. Replicas with different numbers of requested members are

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Reservation;
 
-use super::order::{Queueing, order, reorder, request_of};
+use super::order::{Queueing, order, reorder, requests_of};
 use super::outcome::Outcome;
 use super::state::Cycle;
 use crate::capacity::namespace_usage::{NamespaceUsage, has_pod};
 use crate::capacity::occupancy::requested_amounts;
 use crate::context::Context;
-use crate::gang::pending::Pending;
+use crate::gang::pending::{ManyFaults, Pending};
 use crate::gang::state::GangState;
 use crate::input::hold::{GangPhase, Hold};
 use crate::memory::equivalence_class::Request;
@@ -25,14 +25,14 @@ impl Cycle<'_> {
     ///
     /// A victim search without result is repeated only after a relevant change. If the cycle has no
     /// search left, the remaining gangs come first in the next cycle.
-    pub(super) fn serve_queue(&mut self) -> Vec<QueuePlace> {
+    pub(super) fn serve_queue(&mut self, faults: Option<ManyFaults>) -> Vec<QueuePlace> {
         let context = self.context;
         note_queue_time(&context, &mut self.gangs);
         // Lost nodes are already removed.
         for gang in &mut self.gangs {
             gang.choose_members_to_place(&context);
         }
-        if !self.gangs.iter().any(|gang| request_of(gang).is_some()) {
+        if !(self.gangs.iter()).any(|gang| requests_of(gang).next().is_some()) {
             collect(&mut self.gangs);
             self.memory.inadmissible = InadmissibleGangs::default();
             return Vec::new();
@@ -50,6 +50,10 @@ impl Cycle<'_> {
         });
         let mut places = Vec::with_capacity(queue.len());
         while let Some(Queueing { at, request, .. }) = queue.pop() {
+            if matches!(request, Request::Move { .. }) {
+                self.serve_move(at, faults);
+                continue;
+            }
             places.push(QueuePlace {
                 gang: at,
                 grows: request == Request::Growth,
@@ -225,7 +229,7 @@ fn hold_of(gang: &GangState, request: Request, usage: &NamespaceUsage<'_>) -> Op
     let (counted, new) = counted_and_new(gang);
     let count = match request {
         // One refused pod would fail the whole placement.
-        Request::Growth => new.len(),
+        Request::Growth | Request::Move { .. } => new.len(),
         Request::Required if gang.input.gang.basic => 1.min(new.len()),
         Request::Required => (gang.min_count() as usize)
             .saturating_sub(counted.len())

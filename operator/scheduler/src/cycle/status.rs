@@ -7,6 +7,7 @@ use lockstep_api::words::{checkpoint_wait, placed_in_part};
 use lockstep_model::unmet_preferences;
 
 use super::checkpoints::request;
+use super::moves::write_target;
 use super::place::closed_node_count;
 use super::state::Cycle;
 use crate::capacity::Capacity;
@@ -47,6 +48,7 @@ fn compose(context: &Context<'_>, memory: &Memory, capacity: &Capacity, gang: &m
     if !gang.unmoved() {
         gang.status_mut().placement = gang.to_placement(context.now);
     }
+    write_target(context, gang);
     // Also without a placement: nothing else reverts the condition, which keeps the gang out of the
     // queue.
     let withdrawn =

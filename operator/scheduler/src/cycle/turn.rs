@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use lockstep_api::scheduling::Backfill;
 use lockstep_engine::{Cluster, Demand, GangPlacement, Infeasible};
-use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest};
+use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest, Requester};
 
 use super::outcome::{NoCapacity, Outcome, Waiting};
-use super::place::{attempt, capacity_for, is_evictable, placement_request};
+use super::place::{attempt, capacity_for, is_evictable, move_request, placement_request};
 use super::state::Cycle;
 use crate::context::Context;
 use crate::gang::pending::{GangName, Pending};
@@ -42,13 +42,16 @@ impl Cycle<'_> {
 
 impl<'c> Turn<'c> {
     /// An error if the gang cannot request capacity now.
-    fn new(cycle: &'c Cycle<'_>, at: usize, request: Request) -> Result<Self, Pending> {
+    pub fn new(cycle: &'c Cycle<'_>, at: usize, request: Request) -> Result<Self, Pending> {
         let (context, gang) = (&cycle.context, &cycle.gangs[at]);
         // A gang in back-off holds no reservation, because capacity is not what it lacks.
         if let Some(pending) = backs_off(context, gang) {
             return Err(pending);
         }
-        let requested = placement_request(context, cycle.memory, gang, request)?;
+        let requested = match request {
+            Request::Move { whole } => move_request(context, cycle.memory, gang, whole)?,
+            _ => placement_request(context, cycle.memory, gang, request)?,
+        };
         let demand = requested
             .demand(context.cluster)
             .map_err(|misfit| Pending::Held(Hold::Misfit(misfit)))?;
@@ -95,9 +98,15 @@ impl<'c> Turn<'c> {
     pub fn attempt(&self) -> PlacementAttempt<'_> {
         let (input, ahead) = (&self.gang.input, &self.cycle.queue.ahead);
         let usual = attempt(self.context, input, &self.request, self.demand(), ahead);
+        // A move has the rights of a lost member's replacement.
+        let moves = matches!(self.class.request, Request::Move { .. });
         PlacementAttempt {
             placement_steps: usual.placement_steps * self.effort,
             effort: self.effort,
+            requester: Requester {
+                replaces: usual.requester.replaces || moves,
+                ..usual.requester
+            },
             ..usual
         }
     }
@@ -168,7 +177,7 @@ impl<'c> Turn<'c> {
     }
 
     /// Adds the nodes that cannot hold a pod to missing capacity.
-    fn count_nodes(&self, pending: &mut Pending, left: &Cluster) {
+    pub(super) fn count_nodes(&self, pending: &mut Pending, left: &Cluster) {
         let Some(shortage) = pending.shortage_mut() else {
             return;
         };
@@ -218,7 +227,11 @@ impl<'c> Turn<'c> {
     }
 
     /// Set if the gang would fit without the reservations of other gangs.
-    fn kept_waiting_by(&self, attempt: &PlacementAttempt<'_>, free: &Cluster) -> Option<Pending> {
+    pub(super) fn kept_waiting_by(
+        &self,
+        attempt: &PlacementAttempt<'_>,
+        free: &Cluster,
+    ) -> Option<Pending> {
         let by = attempt.kept_waiting_by(free);
         let (first, others) = by.split_first()?;
         Some(Pending::Reserved {

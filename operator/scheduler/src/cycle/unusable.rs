@@ -4,9 +4,9 @@
 //! Each of these can pass within seconds. So a placement, an intent or a reservation stays on such a
 //! node until the node is lost, after `nodeLostSeconds`. Only new decisions avoid the node.
 
-use lockstep_api::Reach;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
+use lockstep_api::{Outlook, Reach};
 use lockstep_engine::NodeIx;
 
 use crate::context::Context;
@@ -61,6 +61,29 @@ pub(super) fn find_unusable_nodes(
         }
     }
     out
+}
+
+/// True if the node of the target can take a new pod of the member now.
+pub(super) fn takes(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &GangState,
+    (member, name): (&Member, &NodeName),
+) -> bool {
+    let node = Node {
+        name: name.as_str(),
+        group: &member.group,
+        replaced: true,
+    };
+    node.judge(context, memory, gang) == DecidedNode::Usable
+        && !gang.excluded().contains(name.as_str())
+        && !is_faulty(context, name.as_str())
+}
+
+fn is_faulty(context: &Context<'_>, name: &str) -> bool {
+    let node = context.cluster.ordinal(name);
+    let node = node.and_then(|ix| context.cluster.node(ix));
+    node.is_some_and(|n| n.state.outlook == Outlook::Faulty)
 }
 
 /// A node that was decided for members of a group.
@@ -123,7 +146,7 @@ impl GangState {
         pods.any(|pod| !self.replaced(member, pod))
     }
 
-    fn is_being_replaced(&self, member: &Member) -> bool {
+    pub(crate) fn is_being_replaced(&self, member: &Member) -> bool {
         let domains = &self.input.workload.members.domains;
         let mut incidents = domains.iter().filter_map(|d| d.incident.as_ref());
         incidents.any(|incident| incident.members.contains(member))

@@ -4,6 +4,8 @@ pub(crate) mod checkpoint;
 pub mod decision;
 mod growth;
 pub(crate) mod member_pods;
+pub(crate) mod moves;
+mod moving;
 pub mod pending;
 pub(crate) mod state;
 pub(crate) mod unusable;

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -69,11 +70,46 @@ pub enum Pending {
         /// First gang that takes some of the nodes.
         to: GangName,
     },
+    /// As many other gangs move as the settings permit.
+    MoveLimit {
+        moving: usize,
+    },
+    /// No gang moves for faults.
+    ManyFaults(ManyFaults),
     /// The gang would fit without the reservations of gangs ahead in the queue.
     Reserved {
         gang: GangName,
         others: usize,
     },
+}
+
+/// Faults of nodes with accelerators, if they are so many that no gang moves for faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManyFaults {
+    /// Nodes with accelerators.
+    pub nodes: usize,
+    /// Of these, nodes that are Faulty now.
+    pub faulty: usize,
+    /// Nodes that gangs have left for faults in the last hour.
+    pub left: usize,
+    /// Most faults with which gangs move.
+    pub limit: usize,
+}
+
+impl fmt::Display for ManyFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            nodes,
+            faulty,
+            left,
+            limit,
+        } = self;
+        write!(
+            f,
+            "no gang moves for faults while more than {limit} of {nodes} nodes with accelerators are Faulty, or \
+             were left for faults in the last hour: {faulty} are Faulty, {left} were left"
+        )
+    }
 }
 
 /// Missing capacity, and the nodes that cannot hold such a pod.
@@ -145,6 +181,8 @@ impl Pending {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Held(hold) => hold.reason(),
+            Self::MoveLimit { .. } => reasons::MOVE_LIMIT_REACHED,
+            Self::ManyFaults(_) => reasons::TOO_MANY_FAULTY_NODES,
             _ => reasons::UNSCHEDULABLE,
         }
     }
@@ -186,6 +224,8 @@ impl Pending {
             Self::Terminations { .. } => "terminations",
             Self::RejectingNodes { .. } => "rejecting_nodes",
             Self::Exchange { .. } => "exchange",
+            Self::MoveLimit { .. } => "move_limit",
+            Self::ManyFaults(_) => "many_faults",
             Self::Reserved { .. } => "reserved",
         }
     }

@@ -8,13 +8,16 @@ use lockstep_api::ids::NodeName;
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
-use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
+use lockstep_api::scheduling::{
+    Backfill, MoveTarget, NodePlacement, ObservedSpec, Placement, PodGroupStatus,
+};
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Occupant, Pod};
 
 use crate::context::Context;
 use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};
+use crate::gang::moves::{MoveSearch, permitted_target};
 use crate::gang::pending::Pending;
 use crate::gang::unusable::UnusableNodes;
 use crate::input::hold::GangPhase;
@@ -51,6 +54,10 @@ pub struct GangState {
     /// Set if the victims of its intent wait for the eviction limit.
     pub(crate) paced: Option<LimitReached>,
     pub decision: Decision,
+    /// New nodes of members for the open move, which are reserved: as read, then as decided.
+    pub(crate) target: Assignments,
+    /// Result of this cycle's search for the open move.
+    pub(crate) move_search: Option<MoveSearch>,
 }
 
 impl GangState {
@@ -71,6 +78,8 @@ impl GangState {
             pending: None,
             paced: None,
             decision: Decision::None,
+            target: permitted_target(&input),
+            move_search: None,
             input,
         }
     }
@@ -438,8 +447,13 @@ pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
         message: String::new(),
         ..c.clone()
     });
+    let target = status.move_target.as_ref().map(|target| MoveTarget {
+        message: String::new(),
+        ..target.clone()
+    });
     PodGroupStatus {
         conditions: conditions.collect(),
+        move_target: target,
         ..status.clone()
     }
 }
@@ -450,20 +464,7 @@ pub(crate) fn new_placement(
     assigned: &Assignments,
     now: DateTime<Utc>,
 ) -> Placement {
-    let mut by_node: BTreeMap<&str, MemberSet> = BTreeMap::new();
-    for (member, node) in assigned {
-        by_node
-            .entry(node.as_str())
-            .or_default()
-            .insert(member.clone());
-    }
-    let nodes: Vec<NodePlacement> = by_node
-        .into_iter()
-        .map(|(node, members)| NodePlacement {
-            node: node.to_owned(),
-            members: members.to_ranges(),
-        })
-        .collect();
+    let nodes = by_node(assigned);
     let mut parts = vec![group_uid.to_owned(), now.timestamp_micros().to_string()];
     for on_node in &nodes {
         parts.push(on_node.node.clone());
@@ -477,4 +478,19 @@ pub(crate) fn new_placement(
         nodes,
         backfill: None,
     }
+}
+
+pub(crate) fn by_node(assigned: &Assignments) -> Vec<NodePlacement> {
+    let mut by_node: BTreeMap<&str, MemberSet> = BTreeMap::new();
+    for (member, node) in assigned {
+        by_node
+            .entry(node.as_str())
+            .or_default()
+            .insert(member.clone());
+    }
+    let nodes = by_node.into_iter().map(|(node, members)| NodePlacement {
+        node: node.to_owned(),
+        members: members.to_ranges(),
+    });
+    nodes.collect()
 }

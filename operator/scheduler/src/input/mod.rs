@@ -6,6 +6,7 @@
 pub mod hold;
 pub(crate) mod intent_id;
 pub mod members;
+mod moves;
 pub mod snapshot;
 mod sources;
 

@@ -26,6 +26,7 @@ use lockstep_model::{Node, SnapshotFile, VolumeCheck, VolumeNeeds};
 use crate::input::hold::{GangPhase, Hold};
 use crate::input::intent_id::{intent_id, is_own};
 use crate::input::members::{DomainInput, MembersInput, Replacement};
+use crate::input::moves::{recorded_move, recorded_target};
 use crate::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -90,11 +91,7 @@ pub fn record(
         last_checkpoint: workload.checkpoint,
         on_request_seconds: workload.on_request.map(|time| time.num_seconds()),
         checkpoint_interval_seconds: workload.checkpoint_interval.map(|time| time.num_seconds()),
-        checkpoint_request: requested.map(|request| PreemptionRequest {
-            id: RECORDED.to_owned(),
-            preemptor: String::new(),
-            ..request.clone()
-        }),
+        checkpoint_request: requested.map(request_record),
         completed: ranges(&ledger.completed),
         finished: ranges(&ledger.finished),
         absent: ranges(&ledger.absent),
@@ -115,6 +112,8 @@ pub fn record(
         last_preemption: status.last_preemption.clone(),
         excluded_nodes: status.excluded_nodes.clone(),
         reservation: status.reservation.clone(),
+        moving: workload.moving.as_ref().map(recorded_move),
+        move_target: recorded_target(workload.moving.as_ref(), status),
         ends: match workload.ends {
             Some(GangEnd::At(end)) => Some(end),
             Some(GangEnd::After(_)) | None => None,
@@ -124,6 +123,14 @@ pub fn record(
             Some(GangEnd::At(_)) | None => None,
         },
     })
+}
+
+fn request_record(request: &PreemptionRequest) -> PreemptionRequest {
+    PreemptionRequest {
+        id: RECORDED.to_owned(),
+        preemptor: String::new(),
+        ..request.clone()
+    }
 }
 
 fn domain_record(
@@ -295,7 +302,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             released: released.then(|| RECORDED.to_owned()),
             node_lost: TimeDelta::try_seconds(record.node_lost_seconds).unwrap_or(TimeDelta::MAX),
             avoid: record.avoid.clone(),
-            moving: None,
+            moving: record.moving.clone(),
             placement_tries: record.placement_tries,
             ends: record.ends.map(GangEnd::At).or_else(|| {
                 let lasts = TimeDelta::try_seconds(record.lasts?);
@@ -407,7 +414,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         withdrawn_preemptions: None,
         checkpoint_request: record.checkpoint_request.clone(),
         excluded_nodes: record.excluded_nodes.clone(),
-        move_target: None,
+        move_target: record.move_target.clone(),
         reservation: record.reservation.clone(),
     }
 }

@@ -9,7 +9,7 @@ use lockstep_api::ids::{GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::template::{DEFAULT_GRACE, grace_seconds};
-use lockstep_api::workload::{CheckpointOccasion, DisruptionMode};
+use lockstep_api::workload::{CheckpointOccasion, DisruptionMode, TrainingProgress};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::cluster::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
 use lockstep_model::pods::pod::{checkpoint, foreign_gate};
@@ -79,7 +79,7 @@ impl GangInput {
         let progress = status.and_then(|s| s.progress.as_ref());
         let reported = progress.and_then(|p| p.checkpoint_time);
         let on_request = workload.spec.checkpoint.as_ref().map(|c| &c.on_request);
-        let interval = progress.and_then(|p| median(&p.checkpoint_intervals));
+        let interval = progress.and_then(TrainingProgress::usual_checkpoint_interval);
         let workload = WorkloadInput {
             uid,
             name: meta.name.clone().unwrap_or_default(),
@@ -233,14 +233,6 @@ impl<'a> PodSource<'a> {
                 .map(|t| &t.storage)
                 .eq(&self.storage_checks(&previous.key.namespace, gang, needs_by_group))
     }
-}
-
-/// Usual time between checkpoints. `None` with less than three.
-fn median(intervals: &[i64]) -> Option<TimeDelta> {
-    let mut sorted = intervals.to_vec();
-    sorted.sort_unstable();
-    let middle = sorted.get(sorted.len() / 2).filter(|_| sorted.len() >= 3)?;
-    TimeDelta::try_seconds(*middle)
 }
 
 fn is_named_by(group: &PodGroup, workload: &TrainingWorkload) -> bool {

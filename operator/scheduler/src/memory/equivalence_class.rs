@@ -10,6 +10,11 @@ pub(crate) enum Request {
     Required,
     /// Optional members. They take free capacity only.
     Growth,
+    /// Other nodes for members of a running gang that leave their nodes.
+    Move {
+        /// True if all members of the gang may change their nodes.
+        whole: bool,
+    },
 }
 
 /// Everything that a verdict depends on, except events.

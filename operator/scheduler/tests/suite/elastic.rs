@@ -148,6 +148,7 @@ fn rejected(reason: &str, tries: i32) -> Gangs {
         node: "n2".into(),
         reason: reason.into(),
         until: world.now() + TimeDelta::seconds(30),
+        ..AvoidedNode::default()
     };
     world.edit_ledger("a", |gang| {
         gang.avoid = vec![avoided];

@@ -185,6 +185,7 @@ fn avoiding(world: &mut Gangs, name: &str, node: &str) {
         node: node.to_owned(),
         reason: "Test".into(),
         until: world.now() + chrono::TimeDelta::seconds(60),
+        ..AvoidedNode::default()
     };
     world.edit_ledger(name, |gang| gang.avoid = vec![avoided]);
 }

@@ -15,6 +15,7 @@ mod forged;
 mod holding;
 mod invariants;
 mod keeping;
+mod moves;
 mod neighbours;
 mod pacing;
 mod placing;

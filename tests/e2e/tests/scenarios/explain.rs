@@ -19,15 +19,15 @@ fn of_class(name: &str, members: i32, class: &str) -> Value {
     gang(name, members, 8, json!({"priorityClassName": class}))
 }
 
-/// Two gangs fill the nodes: a small gang, and a gang that is twice as large and has twice as much
-/// work to lose.
+/// Two gangs fill the nodes: a gang of two nodes, then a small gang, which has less work to lose per
+/// node.
 async fn small_and_large(t: &Scenario<'_>) -> Result<()> {
     let mut small = of_class("small", 1, "low");
     small["spec"]["groups"][0]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(20);
-    t.create(small).await?;
     t.create(of_class("large", 2, "low")).await?;
-    t.running("small").await?;
     t.running("large").await?;
+    t.create(small).await?;
+    t.running("small").await?;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::preemption::{evicted_and_spared, two_low};
 
 /// One test each. The quick start covers `06-without-accelerators`.
-const SAMPLES: [&str; 8] = [
+const SAMPLES: [&str; 9] = [
     "01-minimal",
     "02-topology",
     "03-failure-policy",
@@ -30,6 +30,7 @@ const SAMPLES: [&str; 8] = [
     "06-without-accelerators",
     "07-preemption-by-cost",
     "08-checkpoint-on-request",
+    "09-preflight",
 ];
 
 fn folder() -> PathBuf {
@@ -313,6 +314,42 @@ async fn sample_checkpoint_on_request_is_saved_and_continues() -> Result<()> {
         ensure!(uids(&before) == uids(&after), "pods were replaced");
         let shown = t.lockstep(&["status", &name]).await?;
         ensure!(shown.contains("Checkpoint requested (User)"), "{shown}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sample_preflight_moves_the_member_of_a_broken_node_uncounted() -> Result<()> {
+    let shape = Shape {
+        nodes: 5,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "checked", &shape, async |t| {
+        let text = std::fs::read_to_string(folder().join(format!("{}.yaml", SAMPLES[8])))?;
+        let mut sample = parse(&text)?;
+        let container = &mut sample["spec"]["groups"][0]["template"]["spec"]["initContainers"][0];
+        merge(
+            container,
+            json!({"env": [{"name": "HOLLOW_RUN_MILLIS", "value": "15000"}]}),
+        );
+        let name = t.create(sample).await?.name_any();
+        let broken = eventually("a node to be judged", PATIENCE, async || {
+            let pods = t.pods(&name).await?;
+            let pod = pods.first().context("no pod yet")?;
+            t.nodes
+                .exit(&t.name, &pod.name_any(), "preflight", 3)
+                .await?;
+            Ok(node(pod))
+        })
+        .await?;
+        let pods = t.running(&name).await?;
+        ensure!(
+            pods.iter().all(|p| node(p) != broken),
+            "a member is still on {broken}"
+        );
+        let status = t.restarted(&name, 1).await?;
+        ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
         Ok(())
     })
     .await

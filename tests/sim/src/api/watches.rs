@@ -77,6 +77,12 @@ impl Watches {
         })
     }
 
+    /// True if events of no kind are delayed.
+    pub(crate) fn are_prompt(&self) -> bool {
+        let mut all = self.0.values();
+        all.all(|d| d.lag.is_zero() && !d.held)
+    }
+
     /// The last delivered version of an object.
     pub(crate) fn told(&self, kind: WatchedKind, key: &Key) -> Option<&Arc<Value>> {
         self.0.get(&kind)?.told.get(key)

@@ -18,6 +18,7 @@
 //! | I15 | a member that is refused or does not start costs running members of policy Basic nothing | [`independent`] |
 //! | I16 | a group whose dependency is broken starts nothing and is not charged | [`dependencies`] |
 //! | I17 | a pod whose checkpoint is requested is not stopped; each request ends in time | [`checkpoints`] |
+//! | I18 | a gang moves once for a signal of a node; no deadline passes without a request | [`moves`] |
 //!
 //! I9 is about a lease, which a stepped manager does not have: `operator/manager/src/api` tests it.
 //! What I13 says of reservations: `operator/scheduler/tests/suite`.
@@ -32,6 +33,7 @@ mod dependencies;
 mod hangs;
 mod holders;
 mod independent;
+mod moves;
 mod ownership;
 mod pace;
 mod preemption;
@@ -72,6 +74,7 @@ pub struct Oracles {
     dependents: dependencies::Dependents,
     hangs: hangs::Hangs,
     holders: holders::Holders,
+    moves: moves::Moves,
     pace: pace::Pace,
     preemption: preemption::Preemptions,
     /// Writes looked at, by oracle, that could have broken it.
@@ -108,7 +111,10 @@ impl Oracles {
             *self.looked.entry("I13").or_default() += 1;
             broken.extend(held);
         }
+        let missed = self.moves.look(cluster, &self.groups, &self.workloads);
+        broken.extend(missed);
         self.looked.extend(self.hangs.counts());
+        self.looked.extend(self.moves.counts());
         broken
     }
 
@@ -146,6 +152,7 @@ impl Oracles {
                     return found;
                 }
                 let old = self.groups.insert(write.uid.clone(), new);
+                self.moves.places(old.as_ref(), &self.groups[&write.uid]);
                 if is_ours(write) && write.verb == Verb::UpdateStatus {
                     let new = &self.groups[&write.uid];
                     note(
@@ -232,6 +239,7 @@ impl Oracles {
                 independent::judge(&new, &before, &after, write.at, cluster),
             );
             note("I2 I6", check_order(&before, &after));
+            note("I18", self.moves.begins(&before, &new, write.at));
             note("I17", checkpoints::late(&after, write.at));
             for outcome in checkpoints::outcomes(&before, &after) {
                 note(outcome.as_str(), Vec::new());

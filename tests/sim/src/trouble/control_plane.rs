@@ -147,3 +147,8 @@ pub(super) fn pause(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     c.later([1, 10, 40, 200, 700][rng.usize(..5)]);
     true
 }
+
+/// The story lets time pass.
+pub(super) fn minutes(_: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    true
+}

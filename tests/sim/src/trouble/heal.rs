@@ -1,5 +1,5 @@
-use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
+use lockstep_api::{NodeHealthMode, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
 
 use super::{CLASSES, NAMESPACE, forged, nodes, users};
@@ -7,15 +7,15 @@ use crate::SimCluster;
 use crate::api::Admission;
 use crate::nodes::NodeFaults;
 
-/// Ends all faults. Objects of users and tenants stay, except forged pods whose owner is in another
+/// Ends all faults. Signals of nodes stand. Objects of users and tenants stay, except forged pods whose owner is in another
 /// namespace or missing.
 pub fn heal(c: &mut SimCluster) {
     for name in c.node_names() {
         c.fault(&name, |f| *f = NodeFaults::default());
         nodes::set_cordoned(c, &name, false);
-        nodes::set_drained(c, &name, false);
         nodes::restore(c, &name);
     }
+    c.set_node_health(NodeHealthMode::Act);
     for (name, value) in CLASSES {
         users::make_class(c, name, value);
     }

@@ -12,6 +12,7 @@ mod forged;
 mod heal;
 mod nodes;
 mod report;
+mod signals;
 mod story;
 mod training;
 mod users;
@@ -152,6 +153,14 @@ kinds! {
     Grow 5 nodes::grow,
     /// A node is cordoned, uncordoned, or tainted by its autoscaler.
     Cordon 1 nodes::cordon,
+    /// A signal is set on a node: an announced maintenance, a taint of an autoscaler, a fault.
+    Signal 3 signals::set,
+    /// A signal is withdrawn.
+    SignalEnds 3 signals::withdraw,
+    /// Monitors report again what they have found.
+    SignalRepeats 1 signals::repeat,
+    /// The mode of node signals is changed.
+    SignalMode 1 signals::switch_mode,
     /// A node reboots, perhaps with another clock.
     Reboot 1 nodes::reboot,
     /// A kubelet restarts.
@@ -191,6 +200,8 @@ kinds! {
     NoRefusals 5 control_plane::no_refusals,
     /// Time passes without turns: the manager was paused.
     Pause 2 control_plane::pause,
+    /// Minutes pass, and everything runs.
+    Minutes 3 control_plane::minutes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! Faults of nodes, kubelets and agents.
 
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::key::Key;
 
 use super::one_of;
 use crate::SimCluster;
 use crate::nodes::NodeFaults;
+use crate::signals::KARPENTER;
 
 /// How far clocks of nodes are ahead.
 const CLOCKS_AHEAD: [TimeDelta; 8] = [
@@ -21,7 +22,6 @@ const CLOCKS_AHEAD: [TimeDelta; 8] = [
     TimeDelta::hours(-1),
 ];
 const GPU: &str = "nvidia.com/gpu";
-const DRAINED: &str = "karpenter.sh/disrupted";
 
 /// How far the clock of a node is ahead.
 pub(super) fn any_clock(rng: &mut fastrand::Rng) -> TimeDelta {
@@ -126,25 +126,9 @@ pub(super) fn cordon(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let cordoned = node.and_then(|n| n.spec?.unschedulable) == Some(true);
     set_cordoned(c, &name, !cordoned);
     if rng.bool() {
-        set_drained(c, &name, true);
+        c.taint_node(&name, KARPENTER, true);
     }
     true
-}
-
-/// Sets the taint of an autoscaler that removes the node.
-pub(super) fn set_drained(c: &mut SimCluster, name: &str, drained: bool) {
-    c.edit::<Node>(&Key::new("", name), |node| {
-        let taints = &mut node.spec.get_or_insert_default().taints;
-        let taints = taints.get_or_insert_default();
-        taints.retain(|taint| taint.key != DRAINED);
-        if drained {
-            taints.push(Taint {
-                key: DRAINED.into(),
-                effect: "NoSchedule".into(),
-                ..Taint::default()
-            });
-        }
-    });
 }
 
 pub(super) fn reboot(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {

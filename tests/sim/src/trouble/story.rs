@@ -1,13 +1,13 @@
 //! A story: a cluster, workloads, troubles between random steps, and rest.
 
 use chrono::TimeDelta;
-use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
+use lockstep_api::{NodeHealthMode, TrainingWorkload};
 use lockstep_lifecycle::LifecycleSettings;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
 
-use super::{CLASSES, Mix, Trouble, heal, nodes, report, training, users};
+use super::{CLASSES, Mix, Trouble, TroubleKind, heal, nodes, report, signals, training, users};
 use crate::SimCluster;
 use crate::nodes::node;
 use crate::oracle::{self, Oracles};
@@ -24,6 +24,11 @@ const MOST_QUIET: usize = 900;
 /// Duration of training at the end, in which all hangs are handled.
 const TRAINS: TimeDelta = TimeDelta::minutes(10);
 const TURN: TimeDelta = TimeDelta::seconds(5);
+/// Time from the announcement of a maintenance of all nodes until its start.
+const ANNOUNCED: TimeDelta = TimeDelta::minutes(8);
+
+/// Most minutes of [`TroubleKind::Minutes`].
+const MOST_MINUTES: usize = 8;
 
 /// Rounds until the first members run. The first training process then makes steps.
 const STARTS_IN: usize = 40;
@@ -36,6 +41,8 @@ pub struct Settings {
     pub steps: usize,
     /// True for stories about training that reports progress: the first workloads do.
     pub trains: bool,
+    /// True if a maintenance of all nodes is announced at the end.
+    pub announces: bool,
 }
 
 pub struct Story {
@@ -48,6 +55,7 @@ pub struct Story {
     /// Seed and numbers of the troubles: they replay the story.
     numbers: Vec<u64>,
     steps: usize,
+    announces: bool,
 }
 
 impl Story {
@@ -66,6 +74,7 @@ impl Story {
             cluster.add_node(node(&name, &resources, &labels));
             cluster.node(&name).clock_ahead = nodes::any_clock(&mut clocks);
         }
+        cluster.set_node_health(NodeHealthMode::Act);
         for (name, value) in CLASSES {
             users::make_class(&mut cluster, name, value);
         }
@@ -90,6 +99,7 @@ impl Story {
             told: Vec::new(),
             numbers: vec![settings.seed],
             steps: settings.steps,
+            announces: settings.announces,
         }
     }
 
@@ -106,6 +116,10 @@ impl Story {
             self.told.push(format!("{at} {trouble:?}"));
         }
         self.cluster.reseed(trouble.number);
+        if trouble.kind == TroubleKind::Minutes {
+            let minutes = 2 + self.cluster.pick(MOST_MINUTES - 1);
+            self.pass(TimeDelta::minutes(minutes as i64));
+        }
         for _ in 0..self.cluster.pick(self.steps + 1) {
             self.cluster.step();
             self.look();
@@ -122,7 +136,7 @@ impl Story {
         self.hold(&broken);
     }
 
-    /// Ends all faults, waits for rest, and deletes every workload. Two kinds of workloads are
+    /// Ends all faults, later all signals, waits for rest, and deletes every workload. Two kinds of workloads are
     /// deleted before the rest: with constraints of kube-scheduler, which are retried every five
     /// minutes, and with progress, which never rest.
     ///
@@ -132,6 +146,9 @@ impl Story {
     pub fn end(&mut self) {
         heal(&mut self.cluster);
         self.train();
+        for node in self.cluster.node_names() {
+            signals::end(&mut self.cluster, &node);
+        }
         self.delete(|w| retried_for_ever(w) || tells_progress(w));
         self.settle();
         let broken = self.oracles.look_at_rest(&mut self.cluster);
@@ -147,13 +164,23 @@ impl Story {
         if self.cluster.lives().next().is_none() {
             return;
         }
-        for _ in 0..TRAINS.num_seconds() / TURN.num_seconds() {
+        // No move helps, so each running gang is asked before the deadline.
+        let nodes = self.cluster.node_names().into_iter();
+        for node in nodes.filter(|_| self.announces) {
+            self.cluster.announce_maintenance(&node, ANNOUNCED);
+        }
+        self.pass(TRAINS);
+        let broken = self.oracles.look_at_training(&self.cluster);
+        self.hold(&broken);
+    }
+
+    /// Lets time pass, in which everything runs.
+    fn pass(&mut self, time: TimeDelta) {
+        for _ in 0..time.num_seconds() / TURN.num_seconds() {
             self.cluster.round();
             self.look();
             self.cluster.advance(TURN);
         }
-        let broken = self.oracles.look_at_training(&self.cluster);
-        self.hold(&broken);
     }
 
     fn delete(&mut self, which: impl Fn(&TrainingWorkload) -> bool) {

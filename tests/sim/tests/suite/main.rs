@@ -9,10 +9,12 @@ mod crashes;
 mod determinism;
 mod lost_work;
 mod messages;
+mod moves;
 mod node_signals;
 mod random;
 mod refusals;
 mod screens;
+mod signals;
 mod troubles;
 
 use std::path::PathBuf;

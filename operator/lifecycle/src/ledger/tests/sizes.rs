@@ -7,7 +7,8 @@ use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
     Backoff, Cause, CauseKind, CheckpointOccasion, CheckpointOutcome, CheckpointRequest,
-    FailureAction, IncidentStage, Phase, TrainingWorkloadSpec, TrainingWorkloadStatus,
+    FailureAction, GangMove, IncidentStage, MoveOutcome, NodeToLeave, Phase, TrainingWorkloadSpec,
+    TrainingWorkloadStatus,
 };
 use serde_json::{Map, Value, json};
 
@@ -80,14 +81,32 @@ fn incident(members: &[Member], action: FailureAction) -> OpenIncident {
     }
 }
 
+fn moving() -> GangMove {
+    let nodes: Vec<NodeToLeave> = (0..64)
+        .map(|number| NodeToLeave {
+            node: format!("{}-{number:06}", "n".repeat(56)),
+            signal: "s".repeat(63),
+            deadline: Some(at()),
+        })
+        .collect();
+    GangMove {
+        id: "1795000000123".into(),
+        reason: CauseKind::NodeLeaving,
+        settled: nodes.clone(),
+        nodes,
+        requested_at: at(),
+        begin_by: Some(at()),
+        began_at: Some(at()),
+        outcome: Some(MoveOutcome::Moved),
+        ended_at: Some(at()),
+    }
+}
+
 fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadStatus {
     let gangs = gangs(spec);
     let mut ledger = Ledger::default();
-    let avoidance = Avoidance {
-        reason: "StartDeadlineExceeded".into(),
-        until: at(),
-    };
-    for gang in &gangs {
+    let avoidance = Avoidance::new("StartDeadlineExceeded", at());
+    for (number, gang) in gangs.iter().enumerate() {
         let entry = GangLedger {
             started: true,
             released: Some("x".repeat(20)),
@@ -95,8 +114,9 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             placement_tries: 100,
             start_tries: 2,
             held_since: Some(at()),
-            avoid: [("n".repeat(63).parse().unwrap(), avoidance.clone())].into(),
-            moving: None,
+            avoid: BTreeMap::new(),
+            // The limit of a workload: two gangs of 64 nodes.
+            moving: (number < 2).then(moving),
         };
         ledger.gangs.insert(gang.key.clone(), entry);
         for domain in &gang.domains {
@@ -127,9 +147,17 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             ledger.domains.insert(domain.key.clone(), entry);
         }
     }
-    for number in 0..10_000 {
+    let of_signal = Avoidance {
+        machine: "m".repeat(100),
+        boot: "b".repeat(36),
+        ..Avoidance::new("NodeLeaving", at())
+    };
+    let many = (0..64).map(|_| &of_signal);
+    let many = many.chain((64..10_000).map(|_| &avoidance));
+    for (number, avoidance) in many.enumerate() {
         let node = format!("{}-{number:06}", "n".repeat(56)).parse().unwrap();
-        ledger.avoid_node(&gangs[0].key, node, avoidance.clone());
+        let gang = &gangs[number % gangs.len()];
+        ledger.avoid_node(&gang.key, node, avoidance.clone());
     }
     let all = gangs.iter().flat_map(Gang::members);
     ledger.completed = all.step_by(2).cloned().collect();
@@ -142,7 +170,7 @@ fn managed(value: &Value) -> Value {
         Value::Object(fields) => {
             // An atomic map has one entry.
             let of = |k: &str, v| match k {
-                "checkpointRequest" => json!({}),
+                "checkpointRequest" | "moving" => json!({}),
                 _ => managed(v),
             };
             let entries = fields.iter().map(|(k, v)| (format!("f:{k}"), of(k, v)));

@@ -99,8 +99,11 @@ fn with_gpus(allocatable: &str) -> Value {
 
 const FAULT: fn() -> Value = || with_condition("GPUMissing", "True", "GPUMissing");
 
-/// Fields of nodes as components write them, and the signals that they mean.
-fn fields_of_vendors() -> Vec<(Value, &'static [&'static str])> {
+/// Fields of a node as a component writes them, and the signals that they mean.
+type Fields = (Value, &'static [&'static str]);
+
+/// Conditions that are bad with status True, with each status.
+fn bad_if_true() -> Vec<Fields> {
     let npd = [
         "KernelDeadlock",
         "ReadonlyFilesystem",
@@ -151,13 +154,13 @@ fn fields_of_vendors() -> Vec<(Value, &'static [&'static str])> {
         out.push((with_condition(name, "False", "Found"), &[][..]));
         out.push((with_condition(name, "Unknown", "Found"), &[][..]));
     }
+    out
+}
+
+/// Conditions that are bad with status False, and noise.
+fn other_conditions() -> Vec<Fields> {
     let eks = |status, reason| with_condition("AcceleratedHardwareReady", status, reason);
-    let label = with_label;
-    let (sentinel, hyperpod) = (
-        "dgxc.nvidia.com/nvsentinel-state",
-        "sagemaker.amazonaws.com/node-health-status",
-    );
-    out.extend([
+    vec![
         (
             eks("False", "NvidiaXID79Error"),
             &["AcceleratedHardwareFault", "AcceleratedHardwareReady"][..],
@@ -196,6 +199,16 @@ fn fields_of_vendors() -> Vec<(Value, &'static [&'static str])> {
             with_condition("FrequentKubeletRestart", "True", "Restarts"),
             &[],
         ),
+    ]
+}
+
+fn labels_and_devices() -> Vec<Fields> {
+    let label = with_label;
+    let (sentinel, hyperpod) = (
+        "dgxc.nvidia.com/nvsentinel-state",
+        "sagemaker.amazonaws.com/node-health-status",
+    );
+    vec![
         (
             label("cloud.google.com/active-node-maintenance", "ONGOING"),
             &["GKEActiveMaintenance"],
@@ -244,7 +257,10 @@ fn fields_of_vendors() -> Vec<(Value, &'static [&'static str])> {
         (with_gpus("8"), &[]),
         // The device plugin is away.
         (with_gpus("0"), &[]),
-    ]);
+    ]
+}
+
+fn taints() -> Vec<Fields> {
     let taints: [(&str, &[&str]); 11] = [
         (
             "cloud.google.com/maintenance-window-started",
@@ -280,15 +296,21 @@ fn fields_of_vendors() -> Vec<(Value, &'static [&'static str])> {
         // A cordon, often just a person looking.
         ("node.kubernetes.io/unschedulable", &[]),
     ];
-    out.extend(taints.map(|(key, names)| (with_taint(key), names)));
-    out
+    let all = taints.map(|(key, names)| (with_taint(key), names));
+    all.into()
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_built_in_signal_is_found_with_the_polarity_of_its_component() {
     let s = Signals::new(NodeHealthMode::Observe);
     let mut found = BTreeSet::new();
-    for (object, names) in fields_of_vendors() {
+    let all = [
+        bad_if_true(),
+        other_conditions(),
+        labels_and_devices(),
+        taints(),
+    ];
+    for (object, names) in all.concat() {
         s.f.see::<Nodes>(&object);
         assert_eq!(s.names(), names, "{object}");
         assert_eq!(s.outlook(), Outlook::Healthy, "signals are only shown");
@@ -359,6 +381,18 @@ async fn a_new_process_counts_the_hold_time_from_the_transition_of_the_condition
     s.f.see::<Nodes>(&ahead);
     assert_eq!(s.outlook(), Outlook::Healthy);
     s.pass(30);
+    assert_eq!(s.outlook(), Outlook::Faulty);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_a_new_process_finds_has_no_hold_time() {
+    let s = Signals::new(NodeHealthMode::Act);
+    let mut quarantined = node("n1", "True");
+    quarantined["metadata"]["labels"]["dgxc.nvidia.com/nvsentinel-state"] = json!("quarantined");
+    s.f.see::<Nodes>(&quarantined);
+    assert_eq!(s.outlook(), Outlook::Healthy);
+    s.f.gone::<Nodes>(&node("n1", "True"));
+    s.f.see::<Nodes>(&quarantined);
     assert_eq!(s.outlook(), Outlook::Faulty);
 }
 

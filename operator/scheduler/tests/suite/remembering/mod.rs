@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockstep_api::condition::Condition;
-use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_api::scheduling::{MoveTarget, PodGroupStatus};
 use lockstep_scheduler::{
     Decision, GangState, Memory, Pending, SchedulerSettings, SchedulingCycle, StatusWrite, Step,
     schedule,
@@ -39,8 +39,13 @@ fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
         message: String::new(),
         ..c.clone()
     });
+    let target = status.move_target.as_ref().map(|target| MoveTarget {
+        message: String::new(),
+        ..target.clone()
+    });
     PodGroupStatus {
         conditions: conditions.collect(),
+        move_target: target,
         ..status.clone()
     }
 }

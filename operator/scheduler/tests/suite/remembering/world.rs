@@ -8,14 +8,17 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use lockstep_api::Reach;
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::ids::{DomainKey, GangKey, Uid};
+use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, TopologyLevel};
-use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
+use lockstep_api::workload::{
+    AvoidedNode, CauseKind, DisruptionMode, GangMove, MoveOutcome, NodeToLeave, TopologyMode,
+    TopologyScope,
+};
+use lockstep_api::{Outlook, Reach};
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::{
     Budget, ClusterModel, Constraints, Pod, Quota, QuotaCharge, Resources, VolumeCheck,
@@ -91,6 +94,7 @@ impl World {
             34 => self.budgets_change(),
             35 => self.namespaces_change(),
             36 => self.checkpoint(),
+            37 => self.gang_moves(),
             _ => "time passes",
         }
     }
@@ -206,6 +210,7 @@ impl World {
                 self.model.upsert_node(other);
                 return "a node goes";
             }
+            4 => node.state.outlook = Outlook::Faulty,
             _ => {}
         }
         self.model.upsert_node(node);
@@ -369,6 +374,7 @@ impl World {
                         node: node_name(dice.roll(NODES)).to_string(),
                         reason: reasons::REJECTED_BY_NODE.to_owned(),
                         until: now + TimeDelta::seconds(dice.one(&[1, 10, 60])),
+                        ..AvoidedNode::default()
                     }];
                 }
                 5 => {
@@ -391,6 +397,36 @@ impl World {
             }
         });
         "a gang changes"
+    }
+
+    /// A placed gang moves from one of its nodes, or its move ends.
+    fn gang_moves(&mut self) -> &'static str {
+        self.change(|dice, now, gang| {
+            let assigned = gang.group.assigned.clone().unwrap_or_default();
+            let nodes: Vec<&NodeName> = assigned.values().collect();
+            let Some(node) = dice.pick(&nodes) else {
+                return;
+            };
+            let left = NodeToLeave {
+                node: node.to_string(),
+                signal: "any".to_owned(),
+                deadline: None,
+            };
+            let begin_by = [None, Some(now), Some(now + TimeDelta::seconds(20))];
+            let outcome = dice.one(&[None, None, Some(MoveOutcome::Moved)]);
+            Arc::make_mut(&mut gang.workload).moving = Some(GangMove {
+                id: format!("from-{node}"),
+                reason: dice.one(&[CauseKind::NodeLeaving, CauseKind::NodeFaulty]),
+                nodes: vec![left],
+                settled: Vec::new(),
+                began_at: None,
+                requested_at: now,
+                begin_by: dice.one(&begin_by),
+                outcome,
+                ended_at: outcome.map(|_| now),
+            });
+        });
+        "a gang moves"
     }
 
     fn checkpoint(&mut self) -> &'static str {

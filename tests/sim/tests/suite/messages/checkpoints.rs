@@ -81,7 +81,7 @@ fn spec(reaction: &str, more: &Value) -> Value {
 }
 
 /// Runs, and has reported step 7.
-fn able(reaction: &str, more: &Value) -> Solo {
+pub(super) fn able(reaction: &str, more: &Value) -> Solo {
     let mut w = settled(Solo::supervised(spec(reaction, more)));
     for index in 0..2 {
         let pod = w.pod("g", index);

@@ -1,7 +1,7 @@
 //! Stories of several gangs.
 
 use lockstep_sim::{Gangs, Spec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{HIGH, LOW, contested};
 
@@ -18,7 +18,47 @@ pub(super) const STORIES: &[Story] = &[
     ("evicts pods of others", evicts_others),
     ("asks for a class of nodes that is not there", no_such_nodes),
     ("waits until others have run for long enough", too_young),
+    ("waits for the moves of others", waits_to_move),
+    ("does not move for one of many faults", too_many_faults),
 ];
+
+/// The workload of the gang has this move.
+fn has_move(world: &mut Gangs, name: &str, nodes: &[&str], mut moving: Value) {
+    let nodes = nodes.iter().map(|n| json!({"node": n, "signal": "any"}));
+    moving["nodes"] = nodes.collect();
+    moving["id"] = name.into();
+    moving["requestedAt"] = json!(world.now());
+    let moving = serde_json::from_value(moving).unwrap();
+    world.edit_ledger(name, |gang| gang.moving = Some(moving));
+}
+
+fn waits_to_move() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 2), ("n4", 2)]);
+    world.scheduler_settings().concurrent_moves = 1;
+    for name in ["first", "second"] {
+        world.gang(name, LOW);
+    }
+    world.settle();
+    for name in ["first", "second"] {
+        let node = world.nodes(name).remove(0);
+        has_move(&mut world, name, &[&node], json!({"reason": "NodeLeaving"}));
+    }
+    world.schedule();
+    world
+}
+
+fn too_many_faults() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
+    world.gang("moved", LOW);
+    world.gang("low", LOW);
+    world.settle();
+    let moved = json!({"reason": "NodeFaulty", "outcome": "Moved", "endedAt": world.now()});
+    has_move(&mut world, "moved", &["n1", "n2", "n3"], moved);
+    let node = world.nodes("low").remove(0);
+    has_move(&mut world, "low", &[&node], json!({"reason": "NodeFaulty"}));
+    world.schedule();
+    world
+}
 
 fn preempts() -> Gangs {
     let mut world = contested();

@@ -7,6 +7,7 @@ mod checkpoints;
 mod gangs;
 mod queue;
 mod restarts;
+mod signals;
 mod sites;
 mod solo;
 mod supervision;
@@ -84,6 +85,12 @@ impl Said {
                     let conditions: Vec<Condition> =
                         serde_json::from_value(conditions).unwrap_or_default();
                     self.conditions("PodGroup", &conditions);
+                    let target = &write.object["status"]["moveTarget"];
+                    if let (Some(reason), Some(message)) =
+                        (target["reason"].as_str(), target["message"].as_str())
+                    {
+                        self.note("PodGroup moveTarget".to_owned(), reason, message);
+                    }
                 }
                 WatchedKind::Pod if write.who == "scheduler" => self.victim(&conditions),
                 _ => {}
@@ -144,6 +151,7 @@ fn play_all() -> Said {
         restarts::STORIES,
         supervision::STORIES,
         checkpoints::STORIES,
+        signals::STORIES,
     ];
     for (_, play) in solo.into_iter().flatten() {
         let world = play();
