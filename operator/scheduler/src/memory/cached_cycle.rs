@@ -113,13 +113,13 @@ impl CachedCycle {
 }
 
 /// True if the result for a gang depends neither on exact amounts nor on the numbers of budgets: no
-/// awaited victims, no search without an answer, no victims protected by budgets.
+/// awaited victims, no open move, no search without an answer, no victims protected by budgets.
 fn is_stable(gang: &GangState) -> bool {
     let open = matches!(
         gang.pending,
         Some(Pending::Undecided { .. } | Pending::NoVictims { guarded: 1.., .. })
     );
-    gang.status.preemption.is_none() && !open
+    gang.status.preemption.is_none() && gang.open_move().is_none() && !open
 }
 
 fn same(then: &Arc<GangInput>, now: &Arc<GangInput>) -> bool {

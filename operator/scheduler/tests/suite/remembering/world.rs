@@ -413,7 +413,13 @@ impl World {
                 deadline: None,
             };
             let begin_by = [None, Some(now), Some(now + TimeDelta::seconds(20))];
-            let outcome = dice.one(&[None, None, Some(MoveOutcome::Moved)]);
+            let ended = [
+                MoveOutcome::Moved,
+                MoveOutcome::Withdrawn,
+                MoveOutcome::Stayed,
+            ]
+            .map(Some);
+            let outcome = dice.one(&[None, ended[0], ended[1], ended[2]]);
             Arc::make_mut(&mut gang.workload).moving = Some(GangMove {
                 id: format!("from-{node}"),
                 reason: dice.one(&[CauseKind::NodeLeaving, CauseKind::NodeFaulty]),
