@@ -208,7 +208,7 @@ fn nothing_moves_while_a_device_plugin_restarts_on_all_nodes() {
 }
 
 #[test]
-fn a_taint_that_is_withdrawn_before_the_stop_moves_nothing_and_the_next_one_moves_once() {
+fn a_taint_withdrawn_before_the_stop_moves_nothing_and_the_next_moves_once() {
     let mut world = racks(2);
     saving_gang(&mut world, "first", 2);
     let before = nodes(&world, "first");
