@@ -4,7 +4,6 @@ mod built_in;
 mod rule;
 
 use chrono::{DateTime, Utc};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::built_in::BUILT_IN;
@@ -16,12 +15,9 @@ use crate::Outlook;
 
 crate::worded! {
     /// What a signal means, in ascending order of severity.
-    #[derive(
-        Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-    )]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     pub enum SignalLevel {
-        /// A fault is likely. The node is the last choice, and a gang that restarts for another
-        /// reason leaves it.
+        /// A fault is likely. The node is the last choice.
         Suspect = "Suspect",
         /// The node will be removed or stopped. Gangs move before its deadline.
         Leaving = "Leaving",

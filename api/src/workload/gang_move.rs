@@ -74,6 +74,12 @@ impl GangMove {
         self.outcome.is_none()
     }
 
+    /// True if this signal of the node causes no further move.
+    pub fn is_settled(&self, node: &str, signal: &str) -> bool {
+        let mut settled = self.settled.iter();
+        settled.any(|s| s.node == node && s.signal == signal)
+    }
+
     /// True until the stop of the members is ordered. Until then, the move can be withdrawn.
     pub fn is_awaited(&self) -> bool {
         self.is_open() && self.began_at.is_none()

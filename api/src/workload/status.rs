@@ -124,6 +124,15 @@ crate::worded! {
     }
 }
 
+impl TrainingWorkloadStatus {
+    /// The open or last request for a checkpoint of each restart domain that has one, with the key of
+    /// the domain.
+    pub fn checkpoint_requests(&self) -> impl Iterator<Item = (&str, &CheckpointRequest)> {
+        let domains = self.domains.iter();
+        domains.filter_map(|d| Some((d.key.as_str(), d.checkpoint_request.as_ref()?)))
+    }
+}
+
 /// The spec from which the running pods were created. A difference to the current spec needs
 /// action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

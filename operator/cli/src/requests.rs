@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_api::TrainingWorkload;
 use lockstep_api::names::WHOLE;
 use lockstep_api::names::annotations::REQUEST_CHECKPOINT;
 use lockstep_api::words::count;
 use lockstep_api::workload::{CheckpointOutcome, CheckpointRequest};
+use lockstep_api::{TrainingWorkload, TrainingWorkloadStatus};
 use thiserror::Error;
 
 /// A request that a command has written.
@@ -113,8 +113,8 @@ fn result(name: String, answered: &[(&str, &CheckpointRequest)]) -> Result<(), N
 }
 
 fn requests(workload: &TrainingWorkload) -> impl Iterator<Item = (&str, &CheckpointRequest)> {
-    let domains = workload.status.iter().flat_map(|s| &s.domains);
-    domains.filter_map(|d| Some((d.key.as_str(), d.checkpoint_request.as_ref()?)))
+    let status = workload.status.iter();
+    status.flat_map(TrainingWorkloadStatus::checkpoint_requests)
 }
 
 /// Prefix of a line about a part of the workload.

@@ -83,18 +83,25 @@ pub(crate) fn severe(info: &NodeInfo, now: DateTime<Utc>) -> impl Iterator<Item 
     signals.filter(move |s| s.level >= SignalLevel::Leaving && s.counts(now))
 }
 
+/// Nodes of the workload that have signals, by name.
+pub(crate) type NodesWithSignals<'f> = BTreeMap<&'f str, &'f NodeInfo>;
+
+pub(crate) fn nodes_with_signals<'f>(facts: &'f Facts<'_>) -> NodesWithSignals<'f> {
+    let nodes = facts.view.nodes().iter();
+    let with_signals = nodes.filter(|(_, info)| !info.signals.is_empty());
+    with_signals
+        .map(|(n, info)| (n.as_str(), &**info))
+        .collect()
+}
+
 /// The nodes with signals on which unfinished members of a placed gang are, by name.
 pub(crate) fn departures<'f>(
     facts: &'f Facts<'_>,
     ledger: &Ledger,
     gang: &'f Gang,
+    signals: &NodesWithSignals<'f>,
     wake: &mut Wake,
 ) -> Vec<Departure<'f>> {
-    let nodes = facts.view.nodes().iter();
-    let with_signals = nodes.filter(|(_, info)| !info.signals.is_empty());
-    let signals: BTreeMap<&str, &NodeInfo> = with_signals
-        .map(|(n, info)| (n.as_str(), &**info))
-        .collect();
     if signals.is_empty() || gang.basic || facts.placement(ledger, &gang.key).is_none() {
         return Vec::new();
     }
@@ -112,10 +119,7 @@ pub(crate) fn departures<'f>(
     }
     let timing = Timing::new(facts, ledger, gang);
     let moving = ledger.gang(&gang.key).and_then(|e| e.moving.as_ref());
-    let is_settled = |node: &str, signal: &str| {
-        let mut settled = moving.into_iter().flat_map(|m| &m.settled);
-        settled.any(|s| s.node == node && s.signal == signal)
-    };
+    let is_settled = |node: &str, signal: &str| moving.is_some_and(|m| m.is_settled(node, signal));
     let departures = groups.into_iter().filter_map(|(node, groups)| {
         let info = *signals.get(node)?;
         let each = severe(info, facts.now).map(|signal| {

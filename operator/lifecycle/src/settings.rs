@@ -47,7 +47,7 @@ pub struct LifecycleSettings {
     pub supervisor_runtime_classes: Vec<String>,
     /// How long before a deadline a move is due, at least.
     pub lead_time: TimeDelta,
-    /// A restart for any reason, or a move, leaves nodes whose deadline is nearer than this.
+    /// A move leaves all nodes whose deadline is nearer than this.
     pub move_horizon: TimeDelta,
 }
 

@@ -123,17 +123,10 @@ fn withdrawn_preemption(
     out: &mut Vec<EventNote>,
 ) {
     let is_withdrawn = |status: &TrainingWorkloadStatus, id: &str| {
-        let mut requests = status
-            .domains
-            .iter()
-            .filter_map(|d| d.checkpoint_request.as_ref());
-        requests.any(|r| r.id == id && r.outcome == Some(CheckpointOutcome::Withdrawn))
+        let mut requests = status.checkpoint_requests();
+        requests.any(|(_, r)| r.id == id && r.outcome == Some(CheckpointOutcome::Withdrawn))
     };
-    let mut requests = after
-        .domains
-        .iter()
-        .filter_map(|d| d.checkpoint_request.as_ref());
-    let spared = requests.any(|r| {
+    let spared = after.checkpoint_requests().any(|(_, r)| {
         r.reason == CheckpointOccasion::Preemption
             && is_withdrawn(after, &r.id)
             && !is_withdrawn(before, &r.id)

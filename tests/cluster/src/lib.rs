@@ -45,4 +45,4 @@ pub const LOOK_AROUND: [&str; 4] = [
 
 pub use cluster::{Cluster, Options, programs};
 pub use scenario::{Scenario, scenario};
-pub use wait::eventually;
+pub use wait::{eventually, time_of_day};

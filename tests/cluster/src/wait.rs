@@ -8,10 +8,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 /// Time between two probes.
 const POLL: Duration = Duration::from_millis(50);
+
+/// Current time, as users write it into timestamps of objects.
+pub fn time_of_day() -> DateTime<Utc> {
+    Utc::now()
+}
 
 /// Calls `probe` until it succeeds. Its errors describe what is missing. After the deadline, the
 /// last error is part of the result.

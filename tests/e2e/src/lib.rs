@@ -229,15 +229,6 @@ pub fn patient() -> Value {
     json!({"leaderElection": null})
 }
 
-/// Current time, as users write it into timestamps of objects.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a scenario plays the user, who has no other clock"
-)]
-pub fn time_of_day() -> chrono::DateTime<chrono::Utc> {
-    chrono::Utc::now()
-}
-
 /// A number from the environment, set by `make test-full`, or this default.
 pub fn number<T: FromStr<Err: Display>>(variable: &str, otherwise: T) -> Result<T> {
     let Ok(text) = std::env::var(variable) else {

@@ -23,7 +23,8 @@ use crate::failure::domain::{DomainPass, DomainScope};
 use crate::ledger::{Avoidance, DomainLedger, Ledger};
 use crate::messages::nodes_to_leave;
 use crate::moves::{
-    Departure, departures, members_to_move, occasion, permitted, severe, stands, time_to_leave,
+    Departure, departures, members_to_move, nodes_with_signals, occasion, permitted, severe,
+    stands, time_to_leave,
 };
 use crate::wake::Wake;
 
@@ -36,12 +37,13 @@ const REMEMBERED: TimeDelta = TimeDelta::hours(1);
 
 pub(super) fn follow_moves(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
+    let signals = nodes_with_signals(facts);
     for gang in &facts.gangs {
         let Some(entry) = ledger.gang(&gang.key) else {
             continue;
         };
         let before = entry.moving.clone();
-        let departures = departures(facts, ledger, gang, &mut wake);
+        let departures = departures(facts, ledger, gang, &signals, &mut wake);
         let after = match before {
             Some(open) if open.is_open() => {
                 Some(follow_open(facts, ledger, gang, open, &departures))
@@ -67,8 +69,7 @@ fn next_move(
     if let Some(last) = &mut last {
         last.settled.retain(|s| stands(facts, &s.node, &s.signal));
     }
-    let settled = last.as_ref().map_or(&[][..], |m| &m.settled);
-    let left = to_leave(facts, settled, departures);
+    let left = to_leave(facts, last.as_ref(), departures);
     let mut is_due = false;
     for departure in &left {
         is_due |= facts.due(departure.due).passed(wake);
@@ -78,7 +79,7 @@ fn next_move(
             id: facts.now.timestamp_millis().to_string(),
             reason: CauseKind::NodeLeaving,
             nodes: Vec::new(),
-            settled: settled.to_vec(),
+            settled: last.as_ref().map_or(Vec::new(), |m| m.settled.clone()),
             requested_at: facts.now,
             begin_by: None,
             began_at: None,
@@ -101,13 +102,11 @@ fn next_move(
 /// The nodes that one restart leaves.
 fn to_leave<'d, 'f>(
     facts: &Facts<'_>,
-    settled: &[NodeToLeave],
+    moving: Option<&GangMove>,
     departures: &'d [Departure<'f>],
 ) -> Vec<&'d Departure<'f>> {
-    let is_settled = |d: &Departure<'_>| {
-        let mut settled = settled.iter();
-        settled.any(|s| s.node == d.node && s.signal == d.signal.name)
-    };
+    let is_settled =
+        |d: &Departure<'_>| moving.is_some_and(|m| m.is_settled(d.node, &d.signal.name));
     let leaves = |d: &&Departure<'_>| d.acts() && d.is_near(facts) && !d.stays() && !is_settled(d);
     departures.iter().filter(leaves).collect()
 }
@@ -197,7 +196,7 @@ fn follow_open(
         };
         return ended(facts, ledger, gang, moving, outcome);
     }
-    let left = to_leave(facts, &moving.settled, departures);
+    let left = to_leave(facts, Some(&moving), departures);
     if left.is_empty() {
         let outcome = without_nodes(facts, ledger, gang, &moving);
         if outcome == MoveOutcome::Moved {

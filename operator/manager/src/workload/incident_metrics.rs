@@ -140,16 +140,13 @@ fn outcomes<'a>(
     old: Option<&TrainingWorkloadStatus>,
     new: &'a TrainingWorkloadStatus,
 ) -> impl Iterator<Item = &'a CheckpointRequest> {
-    let old = old.into_iter().flat_map(|status| &status.domains);
+    let old = old.into_iter();
     let before: BTreeMap<&str, &CheckpointRequest> = old
-        .filter_map(|d| Some((d.key.as_str(), d.checkpoint_request.as_ref()?)))
+        .flat_map(TrainingWorkloadStatus::checkpoint_requests)
         .collect();
-    new.domains.iter().filter_map(move |domain| {
-        let request = domain
-            .checkpoint_request
-            .as_ref()
-            .filter(|r| !r.is_open())?;
-        (before.get(domain.key.as_str()) != Some(&request)).then_some(request)
+    let closed = new.checkpoint_requests().filter(|(_, r)| !r.is_open());
+    closed.filter_map(move |(domain, request)| {
+        (before.get(domain) != Some(&request)).then_some(request)
     })
 }
 

@@ -9,7 +9,6 @@ use lockstep_api::scheduling::MoveTarget;
 use lockstep_api::workload::{CauseKind, GangMove, MoveOutcome};
 use lockstep_engine::NodeIx;
 
-use super::place::faulty_nodes;
 use super::seek::Sought;
 use super::state::Cycle;
 use crate::capacity::reservations::position;
@@ -136,6 +135,15 @@ impl Cycle<'_> {
             gang.target.clear();
         }
     }
+}
+
+fn faulty_nodes(context: &Context<'_>) -> impl Iterator<Item = NodeIx> {
+    let cluster = context.cluster;
+    let faulty = |ix: &NodeIx| {
+        let node = cluster.node(*ix);
+        node.is_some_and(|node| node.state.outlook == Outlook::Faulty)
+    };
+    (0..cluster.node_count()).filter(faulty)
 }
 
 /// True if no node of the move is announced to leave.

@@ -50,14 +50,14 @@ pub(super) fn placement_request(
         Request::Required if spec.basic => fixed.len() as u32 + 1,
         Request::Required | Request::Move { .. } => needed,
     };
-    let excluded = gang.excluded();
-    let excluded = excluded.into_iter();
-    let excluded = excluded.filter_map(|node| context.cluster.ordinal(node));
-    // Growth restarts the gang, so it is worth no node that will end it again.
-    let growth = (request == Request::Growth).then_some(context.last_choice);
-    let excluded = excluded
-        .chain(growth.into_iter().flatten().copied())
+    let excluded = gang.excluded().into_iter();
+    let mut excluded: NodeSet = excluded
+        .filter_map(|node| context.cluster.ordinal(node))
         .collect();
+    // Growth restarts the gang, so it is worth no node that will end it again.
+    if request == Request::Growth {
+        excluded.extend(context.last_choice.iter().copied());
+    }
     Ok(PlacementRequest {
         min_count: least.min(templates.iter().map(|t| t.members.len() as u32).sum()),
         templates,
@@ -93,7 +93,6 @@ pub(super) fn move_request(
     let mut excluded: NodeSet = excluded
         .filter_map(|node| context.cluster.ordinal(node))
         .collect();
-    excluded.extend(faulty_nodes(context));
     if let Some(open) = gang.open_move() {
         excluded.extend(nodes_that_gain_little(context, open));
     }
@@ -122,15 +121,6 @@ fn nodes_that_gain_little(context: &Context<'_>, open: &GangMove) -> Vec<NodeIx>
         _ => false,
     };
     nodes.filter(gains_little).collect()
-}
-
-pub(super) fn faulty_nodes(context: &Context<'_>) -> impl Iterator<Item = NodeIx> {
-    let cluster = context.cluster;
-    let faulty = |ix: &NodeIx| {
-        let node = cluster.node(*ix);
-        node.is_some_and(|node| node.state.outlook == Outlook::Faulty)
-    };
-    (0..cluster.node_count()).filter(faulty)
 }
 
 fn eviction_policy(context: &Context<'_>, gang: &GangState) -> EvictionPolicy {

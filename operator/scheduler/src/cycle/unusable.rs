@@ -4,9 +4,9 @@
 //! Each of these can pass within seconds. So a placement, an intent or a reservation stays on such a
 //! node until the node is lost, after `nodeLostSeconds`. Only new decisions avoid the node.
 
+use lockstep_api::Reach;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_api::{Outlook, Reach};
 use lockstep_engine::NodeIx;
 
 use crate::context::Context;
@@ -77,13 +77,6 @@ pub(super) fn takes(
     };
     node.judge(context, memory, gang) == DecidedNode::Usable
         && !gang.excluded().contains(name.as_str())
-        && !is_faulty(context, name.as_str())
-}
-
-fn is_faulty(context: &Context<'_>, name: &str) -> bool {
-    let node = context.cluster.ordinal(name);
-    let node = node.and_then(|ix| context.cluster.node(ix));
-    node.is_some_and(|n| n.state.outlook == Outlook::Faulty)
 }
 
 /// A node that was decided for members of a group.

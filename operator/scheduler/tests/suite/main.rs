@@ -13,6 +13,7 @@ mod fairness;
 mod foreign;
 mod forged;
 mod holding;
+mod inputs;
 mod invariants;
 mod keeping;
 mod moves;

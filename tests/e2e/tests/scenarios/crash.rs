@@ -439,7 +439,7 @@ async fn pause(cluster: &mut Cluster) -> Result<()> {
             async || {
                 let spec = t.lease().await?;
                 let renewed = spec.renew_time.context("a time of renewal")?.0.as_second();
-                let age = lockstep_e2e::time_of_day().timestamp() - renewed;
+                let age = lockstep_cluster::time_of_day().timestamp() - renewed;
                 ensure!(
                     age > i64::from(spec.lease_duration_seconds.unwrap_or(0)),
                     "{age} s"

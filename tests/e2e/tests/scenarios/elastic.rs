@@ -9,8 +9,8 @@ use lockstep_api::workload::CauseKind;
 use lockstep_cluster::manifests::{gang, merge, parse};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, node, uids};
-use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::{cluster, time_of_day};
+use lockstep_cluster::{eventually, scenario, time_of_day};
+use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 
 use crate::console::blocks;

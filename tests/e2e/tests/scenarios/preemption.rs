@@ -12,8 +12,8 @@ use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
-use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::{cluster, time_of_day};
+use lockstep_cluster::{eventually, scenario, time_of_day};
+use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 
 use crate::claims::{unattachable_claim, with_claim};

@@ -6,7 +6,8 @@ use kube::Api;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use lockstep_api::TrainingWorkload;
-use lockstep_e2e::{cluster, time_of_day};
+use lockstep_cluster::time_of_day;
+use lockstep_e2e::cluster;
 use lockstep_sim::phases::{PHASES, in_phase};
 use serde_json::json;
 

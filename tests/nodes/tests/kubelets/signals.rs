@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::workload::{CauseKind, CheckpointOccasion, CheckpointOutcome, CheckpointRequest};
-use lockstep_cluster::eventually;
 use lockstep_cluster::scenario::{Scenario, kept, node};
+use lockstep_cluster::{eventually, time_of_day};
 use lockstep_containers::Job;
 use lockstep_nodes::RealCluster;
 use lockstep_nodes::incidents::{GPT, apart, node_to_lose, restarts, started};
@@ -65,7 +65,7 @@ impl Signal {
         let with = |status: &str| {
             json!({"status": {"conditions": [{
                 "type": type_, "status": status, "reason": reason, "message": "",
-                "lastTransitionTime": Utc::now().to_rfc3339(),
+                "lastTransitionTime": time_of_day().to_rfc3339(),
             }]}})
         };
         let healthy = if status == "True" { "False" } else { "True" };
@@ -152,7 +152,7 @@ async fn saved_for(t: &Scenario<'_>, reason: CheckpointOccasion) -> Result<()> {
 async fn a_gang_leaves_a_node_once_for_each_kind_of_announcement() -> Result<()> {
     on_nodes("announced", async |_: &RealCluster, t| {
         let (job, _) = started(t, 4, saves(), json!({})).await?;
-        let end = Utc::now() + TimeDelta::minutes(9);
+        let end = time_of_day() + TimeDelta::minutes(9);
         let event = "VMEventScheduled";
         let signals = [
             Signal::label(end),
@@ -195,7 +195,7 @@ async fn a_gang_without_another_node_saves_before_the_deadline_and_continues() -
         let (job, before) = started(t, 2 * real.nodes.len(), saves(), json!({})).await?;
         let left = node_to_lose(&before)?;
         let steps = job.step()?;
-        let signal = Signal::label(Utc::now() + TimeDelta::seconds(100));
+        let signal = Signal::label(time_of_day() + TimeDelta::seconds(100));
         signal.set(t, &left).await?;
         let asked = async || {
             let last = request(t).await?;

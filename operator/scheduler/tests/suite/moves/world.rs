@@ -2,32 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lockstep_api::gangs::{Assignments, Domain, Gang};
-use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
+use lockstep_api::gangs::Assignments;
+use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{MoveTarget, Placement, PodGroupStatus, TopologyLevel};
 use lockstep_api::workload::{
-    AvoidedNode, CauseKind, DisruptionMode, GangMove, MoveOutcome, NodeToLeave, TopologyMode,
-    TopologyScope,
+    AvoidedNode, CauseKind, GangMove, MoveOutcome, NodeToLeave, TopologyMode, TopologyScope,
 };
 use lockstep_api::{NodeState, Outlook, Reach};
 use lockstep_model::snapshot::{NodeRecord, PodRecord, VERSION};
-use lockstep_model::{
-    ClusterModel, Constraints, Node, Pod, Resources, SnapshotFile, VolumeCheck, VolumeNeeds,
-    Weights,
-};
-use lockstep_scheduler::hold::GangPhase;
-use lockstep_scheduler::input::{
-    GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
-};
-use lockstep_scheduler::members::{DomainInput, MembersInput, Replacement};
+use lockstep_model::{ClusterModel, Constraints, Node, Pod, Resources, SnapshotFile, Weights};
+use lockstep_scheduler::input::{GangInput, SchedulingInput, WorkloadInput};
+use lockstep_scheduler::members::Replacement;
 use lockstep_scheduler::snapshot::record;
 use lockstep_scheduler::{Memory, SchedulerSettings, SchedulingCycle, Step, schedule};
+
+use crate::inputs;
 
 pub const RACK: &str = "rack";
 const GPU: &str = "nvidia.com/gpu";
@@ -128,61 +122,14 @@ impl World {
             queued_at: Some(self.now),
             ..PodGroupStatus::default()
         };
-        let input = GangInput {
-            key: key(gang),
-            group: PodGroupInput {
-                uid: gang.parse().unwrap(),
-                resource_version: "1".parse().ok(),
-                generation: 1,
-                deleting: false,
-                priority,
-                preempts: true,
-                whole: true,
-                topology: Vec::new(),
-                assigned: running.then(|| Arc::new(assigned.clone())),
-                status: Arc::new(status),
-            },
-            workload: Arc::new(WorkloadInput {
-                uid: format!("w-{gang}").parse().unwrap(),
-                name: gang.to_owned(),
-                generation: 1,
-                phase: GangPhase::Active,
-                checkpoint: None,
-                on_request: None,
-                checkpoint_interval: None,
-                backend: None,
-                templates: [template()].into(),
-                admitted: 0,
-                released: None,
-                node_lost: TimeDelta::seconds(60),
-                avoid: Vec::new(),
-                moving: None,
-                placement_tries: 0,
-                ends: None,
-                members: MembersInput {
-                    domains: vec![DomainInput {
-                        key: DomainKey::from(&GangKey::whole()),
-                        incident: None,
-                        healthy_since: running.then_some(self.now),
-                        request: None,
-                    }],
-                    ..MembersInput::default()
-                },
-            }),
-            gang: Arc::new(Gang {
-                key: GangKey::whole(),
-                template: "workload".to_owned(),
-                basic: false,
-                min_count: members.len() as i32,
-                disruption: DisruptionMode::All,
-                domains: vec![Domain {
-                    key: DomainKey::from(&GangKey::whole()),
-                    members,
-                }],
-            }),
-            preemption_priority: None,
-            checkpoint_wait: None,
-        };
+        let uids = [gang.to_owned(), format!("w-{gang}")].map(|uid| uid.parse().unwrap());
+        let template = inputs::template("g", resources(1), Constraints::default());
+        let mut input = inputs::gang(key(gang), uids, [template].into(), members);
+        input.group.priority = priority;
+        input.group.assigned = running.then(|| Arc::new(assigned.clone()));
+        input.group.status = Arc::new(status);
+        let workload = Arc::make_mut(&mut input.workload);
+        workload.members.domains[0].healthy_since = running.then_some(self.now);
         self.gangs.insert(key(gang), input);
         self.start(gang);
     }
@@ -428,24 +375,4 @@ fn by_node(assigned: &Assignments) -> Vec<lockstep_api::scheduling::NodePlacemen
         members: vec![format!("g/0/{}", member.index)],
     })
     .collect()
-}
-
-fn template() -> TemplateInput {
-    TemplateInput {
-        group: "g".to_owned(),
-        labels: BTreeMap::new(),
-        grace: Duration::from_secs(30),
-        requests: Ok(Arc::new(resources(1))),
-        nodes: TemplateNodes::Satisfying(Constraints::default()),
-        volumes: VolumeNeeds::default(),
-        storage: VolumeCheck::default(),
-        charge: None,
-        apart: None,
-        avoids: Vec::new(),
-        pods_preempt: true,
-        not_modelled: None,
-        scheduler_name: String::new(),
-        foreign_gate: None,
-        not_admitted: None,
-    }
 }

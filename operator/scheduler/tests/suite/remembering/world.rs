@@ -3,14 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::condition::{is_true, reasons, types};
-use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
+use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, TopologyLevel};
@@ -21,16 +19,14 @@ use lockstep_api::workload::{
 use lockstep_api::{Outlook, Reach};
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::{
-    Budget, ClusterModel, Constraints, Pod, Quota, QuotaCharge, Resources, VolumeCheck,
-    VolumeNeeds, Weights,
+    Budget, ClusterModel, Constraints, Pod, Quota, QuotaCharge, Resources, Weights,
 };
 use lockstep_scheduler::hold::{GangPhase, Hold};
-use lockstep_scheduler::input::{
-    GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
-};
-use lockstep_scheduler::members::{DomainInput, MembersInput};
+use lockstep_scheduler::input::{GangEnd, GangInput, SchedulingInput, TemplateInput};
 use lockstep_scheduler::{StatusWrite, Step};
 use serde_json::json;
+
+use crate::inputs;
 
 use super::parts::{self, Dice, ZONE, members_of, node, node_name, resources};
 
@@ -236,74 +232,28 @@ impl World {
             .collect();
         let least = least * groups.len();
         let whole = self.dice.roll(5) > 0;
-        let input = GangInput {
-            key: key.clone(),
-            group: PodGroupInput {
-                uid: uid("group"),
-                resource_version: "1".parse().ok(),
-                generation: 1,
-                deleting: false,
-                priority: self.dice.one(&[10, 10, 50, 90]),
-                preempts: self.dice.roll(6) > 0,
-                whole,
-                topology: Vec::from_iter((self.dice.roll(6) == 0).then(|| TopologyLevel {
-                    key: ZONE.to_owned(),
-                    mode: TopologyMode::Required,
-                    scope: TopologyScope::Gang,
-                })),
-                assigned: None,
-                status: Arc::default(),
-            },
-            workload: Arc::new(WorkloadInput {
-                uid: uid("workload"),
-                name: name.clone(),
-                generation: 1,
-                phase: GangPhase::Active,
-                checkpoint: None,
-                on_request: None,
-                checkpoint_interval: None,
-                backend: None,
-                templates,
-                admitted: 0,
-                released: None,
-                node_lost: TimeDelta::seconds(60),
-                avoid: Vec::new(),
-                moving: None,
-                placement_tries: 0,
-                ends: self.dice.one(&[
-                    None,
-                    None,
-                    Some(GangEnd::At(self.now + TimeDelta::minutes(20))),
-                    Some(GangEnd::After(TimeDelta::minutes(20))),
-                ]),
-                members: MembersInput {
-                    domains: vec![DomainInput {
-                        key: DomainKey::from(&GangKey::whole()),
-                        incident: None,
-                        healthy_since: None,
-                        request: None,
-                    }],
-                    ..MembersInput::default()
-                },
-            }),
-            gang: Arc::new(Gang {
-                key: GangKey::whole(),
-                template: "workload".to_owned(),
-                basic: false,
-                min_count: least as i32,
-                disruption: if whole {
-                    DisruptionMode::All
-                } else {
-                    DisruptionMode::Single
-                },
-                domains: vec![Domain {
-                    key: DomainKey::from(&GangKey::whole()),
-                    members,
-                }],
-            }),
-            preemption_priority: (self.dice.roll(6) == 0).then_some(60),
-            checkpoint_wait: None,
-        };
+        let uids = [uid("group"), uid("workload")];
+        let mut input = inputs::gang(key.clone(), uids, templates, members);
+        let gang = Arc::make_mut(&mut input.gang);
+        gang.min_count = least as i32;
+        if !whole {
+            gang.disruption = DisruptionMode::Single;
+        }
+        input.group.whole = whole;
+        input.group.priority = self.dice.one(&[10, 10, 50, 90]);
+        input.group.preempts = self.dice.roll(6) > 0;
+        input.group.topology = Vec::from_iter((self.dice.roll(6) == 0).then(|| TopologyLevel {
+            key: ZONE.to_owned(),
+            mode: TopologyMode::Required,
+            scope: TopologyScope::Gang,
+        }));
+        Arc::make_mut(&mut input.workload).ends = self.dice.one(&[
+            None,
+            None,
+            Some(GangEnd::At(self.now + TimeDelta::minutes(20))),
+            Some(GangEnd::After(TimeDelta::minutes(20))),
+        ]);
+        input.preemption_priority = (self.dice.roll(6) == 0).then_some(60);
         self.gangs.insert(key, Arc::new(input));
         "a gang comes"
     }
@@ -324,21 +274,10 @@ impl World {
             _ => Constraints::default(),
         };
         TemplateInput {
-            group: group.to_owned(),
-            labels: BTreeMap::new(),
-            grace: Duration::from_secs(30),
-            requests: Ok(Arc::new(requests)),
-            nodes: TemplateNodes::Satisfying(constraints),
-            volumes: VolumeNeeds::default(),
-            storage: VolumeCheck::default(),
             charge: QuotaCharge::new(&spec, None).ok().map(Arc::new),
-            apart: None,
-            avoids: Vec::new(),
-            pods_preempt: true,
             not_modelled: (self.dice.roll(12) == 0).then(|| "a pod nearby".to_owned()),
-            scheduler_name: String::new(),
-            foreign_gate: None,
             not_admitted: (self.dice.roll(12) == 0).then(|| "a quota".to_owned()),
+            ..inputs::template(group, requests, constraints)
         }
     }
 

@@ -1,5 +1,6 @@
 //! Stories of waiting gangs: for missing objects, for facts outside the engine, for other gangs.
 
+use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use lockstep_api::NodeHealthMode;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
@@ -92,6 +93,18 @@ pub(super) const STORIES: &[Story] = &[
         label(&mut world, "n1", quarantined);
         world.gang_with("wide", LOW, &json!({"groups": [group(&json!({}), 4)]}));
         lasts(&mut world, 5);
+        world
+    }),
+    ("stays on a node that ends", || {
+        let mut world = Gangs::new(&[("n0", 2)]);
+        world.set_node_health(NodeHealthMode::Act);
+        world.gang("only", LOW);
+        world.settle();
+        world.announce_maintenance("n0", TimeDelta::minutes(3));
+        for _ in 0..50 {
+            world.round();
+            world.advance(TimeDelta::seconds(5));
+        }
         world
     }),
     ("is larger than the cluster", || {
