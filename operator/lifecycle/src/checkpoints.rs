@@ -68,7 +68,10 @@ impl Ledger {
         saved: Option<i64>,
     ) {
         let last = self.last_step(facts);
-        let kept = saved.or(self.progress.as_ref().and_then(|p| p.checkpoint_step));
+        let recorded = self.progress.as_ref().and_then(|p| p.checkpoint_step);
+        let reports = facts.pods().filter_map(|p| facts.progress_of(p));
+        let reported = reports.filter_map(|p| p.checkpoint_step).max();
+        let kept = saved.or(reported.max(recorded));
         let request = self.domains.get_mut(key).and_then(|d| d.request.as_mut());
         if let Some(request) = request.filter(|r| r.is_open()) {
             let took = (facts.now - request.requested_at).num_milliseconds();
@@ -144,14 +147,14 @@ impl MemberObservation<'_> {
     }
 
     pub fn checkpoint_reply(&self, domain: &DomainLedger, id: &str) -> MemberReply {
-        if self.ended_at(domain.attempt).is_some() || self.pod.terminal() {
-            return MemberReply::Ended;
-        }
         let agent = self.pod.node.as_deref().and_then(|n| self.facts.agent(n));
         let mut replies = agent.into_iter().flat_map(|a| &a.status.checkpoints);
         let own = |a: &&CheckpointReply| self.pod.uid == *a.pod_uid && a.id == id;
         match replies.find(own).map(|a| a.saved) {
             Some(Some(step)) => MemberReply::Saved(step),
+            _ if self.ended_at(domain.attempt).is_some() || self.pod.terminal() => {
+                MemberReply::Ended
+            }
             Some(None) => MemberReply::Unsupported,
             None if agent.is_some() && !self.can_be_asked() => MemberReply::Unsupported,
             None => MemberReply::Open,

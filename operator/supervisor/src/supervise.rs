@@ -183,6 +183,13 @@ impl Supervisor {
         let reaped = tree::reap(self.child);
         if let Some(ending) = reaped.child {
             self.child = None;
+            // Also what it wrote right before its end: often the checkpoint that was requested.
+            let requested = self.machine.awaits_checkpoint(clock::now());
+            if let Some(progress) = self.progress.read_change(requested)
+                && let Some(code) = self.give(progress)
+            {
+                return Some(code);
+            }
             let oom_kills = self.oom.read().saturating_sub(self.oom_before);
             let event = Event::ChildEnded {
                 ending,

@@ -136,6 +136,9 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
         }
         if *stops > 0 {
             save(settings, &state, Occasion::Stop)?;
+            if let Some(file) = &settings.supervisor {
+                tell(file, state.step, Some(state.step))?;
+            }
             return Ok(End::Stopped);
         }
         if state.step.is_multiple_of(settings.checkpoint_every) {

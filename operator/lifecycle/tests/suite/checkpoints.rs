@@ -335,6 +335,27 @@ fn ends_of_all_processes_answer_and_are_neither_success_nor_failure() {
 }
 
 #[test]
+fn the_steps_lost_count_from_the_last_checkpoint_that_a_process_has_reported() {
+    let mut w = asked(Some("ignore"), &json!({}));
+    for (step, saved) in [(50, 40), (60, 58)] {
+        let pod = w.pod("g", 0);
+        w.progress_with(&pod, ReportedProgress::of(step, Some(saved)));
+        w.rounds(1);
+    }
+    w.edit(|spec| spec.suspend = true);
+    until_called(&mut w);
+    for index in 0..3 {
+        w.exit("g", index, 143);
+    }
+    w.rounds(3);
+    let last = request(&w).unwrap();
+    assert_eq!(
+        (last.outcome, last.steps_lost),
+        (Some(CheckpointOutcome::Ended), Some(2))
+    );
+}
+
+#[test]
 fn ends_with_the_last_step_of_the_training_are_a_success() {
     let mut w = asked(Some("ignore"), &json!({}));
     w.edit(|spec| spec.suspend = true);

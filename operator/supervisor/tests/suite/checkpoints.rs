@@ -226,6 +226,19 @@ fn a_save_that_was_already_running_is_no_answer() {
 }
 
 #[test]
+fn a_save_right_before_the_end_of_the_process_is_a_reply() {
+    let script = r#"
+        trap 'echo "7 7" > "$LOCKSTEP_PROGRESS"; exit 0' USR1
+        echo > ready
+        while :; do sleep 0.01; done
+    "#;
+    let (run, mut agent) = started(&["sh", "-c", script], Some(USR1));
+    run.file("ready");
+    saves(&mut agent, "a", 7);
+    assert_eq!(agent.hears_exit(1), (0, ExitReason::Completed));
+}
+
+#[test]
 fn ranks_that_save_and_end_one_after_the_other_end_by_themselves() {
     let script = r"
         rank() { trap 'sleep $1; echo > saved.$1; exit 0' USR1; echo > ready.$1; while :; do sleep 0.01; done; }
