@@ -22,9 +22,10 @@ pub const TRAINER_IMAGE: &str = "lockstep.test/trainer:1";
 /// Port of rank 0 in every attempt. Supervisors give each attempt its own port, so that processes
 /// of an old attempt find no peer. With a fixed port, tests notice such processes.
 pub const PORT: u16 = 29_500;
-/// Duration of a step, and steps between two checkpoints.
+/// Duration of a step.
 const STEP_MILLIS: u32 = 10;
-const CHECKPOINT_EVERY: u32 = 20;
+/// Steps between two checkpoints.
+pub const CHECKPOINT_EVERY: u32 = 20;
 
 /// A training job. Ranks follow the order of the members' names.
 #[derive(Debug)]

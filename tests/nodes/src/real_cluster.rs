@@ -42,15 +42,17 @@ const PROGRAMS: [&str; 3] = ["lockstep-manager", "lockstep-agent", "lockstep-run
 /// Limit of each wait on a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(3);
 
-/// Signals of nodes count, among them an annotation. Nodes that gangs have left are soon used again.
+/// Signals of nodes count, among them an annotation, and a fault before the peers of a hung member
+/// give up. Nodes that gangs have left are soon used again.
 fn acts_on_signals() -> Value {
     let key = "lockstep.test/maintenance";
     let announced = json!({
         "name": "Announced", "level": "Leaving", "match": {"annotation": {"key": key}},
         "deadline": {"annotation": key},
     });
+    let fault = json!({"name": "AcceleratedHardwareFault", "holdSeconds": 2});
     json!({
-        "nodeHealth": {"mode": "Act", "signals": [announced]},
+        "nodeHealth": {"mode": "Act", "signals": [announced, fault]},
         "workloads": {"avoidNode": "1s"},
     })
 }
@@ -130,16 +132,16 @@ impl RealCluster {
         }
         let (namespace, name) = install::MANAGER;
         let deployment = format!("deployment/{name}");
-        let status = [
-            "rollout",
-            "status",
-            &*deployment,
-            "-n",
-            namespace,
-            "--timeout=30s",
-        ];
+        let rollout = async |verb: &[&str]| {
+            let words = ["rollout", verb[0], &*deployment, "-n", namespace];
+            self.cluster.kubectl(&[&words, &verb[1..]].concat()).await
+        };
+        if self.options.config != json!({}) {
+            // It was merged into the ConfigMap after the managers had started.
+            rollout(&["restart"]).await?;
+        }
         eventually("the managers to be ready", LIMIT, async || {
-            self.cluster.kubectl(&status).await
+            rollout(&["status", "--timeout=30s"]).await
         })
         .await?;
         Ok(())
