@@ -25,6 +25,9 @@ pub struct GangMove {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub settled: Vec<NodeToLeave>,
+    /// True if the gang leaves these nodes only within a restart that has another reason.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub with_restart: bool,
     /// Time at which the move was requested from the scheduler.
     pub requested_at: DateTime<Utc>,
     /// Latest start of the stop: the save time and two minutes before the earliest deadline. Absent
@@ -78,6 +81,11 @@ impl GangMove {
     pub fn is_settled(&self, node: &str, signal: &str) -> bool {
         let mut settled = self.settled.iter();
         settled.any(|s| s.node == node && s.signal == signal)
+    }
+
+    /// True while the gang restarts for another reason, and could leave these nodes in that restart.
+    pub fn awaits_restart(&self) -> bool {
+        self.with_restart && self.is_awaited()
     }
 
     /// True until the stop of the members is ordered. Until then, the move can be withdrawn.

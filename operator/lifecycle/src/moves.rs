@@ -48,7 +48,7 @@ impl Departure<'_> {
 
     /// True in mode Act.
     pub fn acts(&self) -> bool {
-        is_left(self.info)
+        self.info.state.outlook != Outlook::Healthy
     }
 
     pub fn stays(&self) -> bool {
@@ -79,8 +79,17 @@ pub(crate) fn stands(facts: &Facts<'_>, node: &str, signal: &str) -> bool {
 
 /// Signals because of which gangs leave a node.
 pub(crate) fn severe(info: &NodeInfo, now: DateTime<Utc>) -> impl Iterator<Item = &NodeSignal> {
+    counting(info, SignalLevel::Leaving, now)
+}
+
+/// Signals of at least this level.
+pub(crate) fn counting(
+    info: &NodeInfo,
+    least: SignalLevel,
+    now: DateTime<Utc>,
+) -> impl Iterator<Item = &NodeSignal> {
     let signals = info.signals.iter();
-    signals.filter(move |s| s.level >= SignalLevel::Leaving && s.counts(now))
+    signals.filter(move |s| s.level >= least && s.counts(now))
 }
 
 /// Nodes of the workload that have signals, by name.
@@ -111,6 +120,20 @@ pub(crate) fn departures<'f>(
             let _over = ends.is_some_and(|end| end.passed(wake));
         }
     }
+    departures_from(facts, ledger, gang, signals, SignalLevel::Leaving)
+}
+
+/// The nodes with signals of at least this level on which unfinished members of a placed gang are.
+pub(crate) fn departures_from<'f>(
+    facts: &'f Facts<'_>,
+    ledger: &Ledger,
+    gang: &'f Gang,
+    signals: &NodesWithSignals<'f>,
+    least: SignalLevel,
+) -> Vec<Departure<'f>> {
+    if signals.is_empty() || gang.basic || facts.placement(ledger, &gang.key).is_none() {
+        return Vec::new();
+    }
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (member, node) in unfinished(facts, ledger, gang) {
         if signals.contains_key(node) {
@@ -122,7 +145,7 @@ pub(crate) fn departures<'f>(
     let is_settled = |node: &str, signal: &str| moving.is_some_and(|m| m.is_settled(node, signal));
     let departures = groups.into_iter().filter_map(|(node, groups)| {
         let info = *signals.get(node)?;
-        let each = severe(info, facts.now).map(|signal| {
+        let each = counting(info, least, facts.now).map(|signal| {
             let (due, awaits_checkpoint) = timing.due(signal);
             let (action, rule) = action_of(facts, signal.level, &groups);
             Departure {
@@ -138,7 +161,8 @@ pub(crate) fn departures<'f>(
         });
         // A signal for which the gang stays hides no other.
         each.min_by_key(|d| {
-            let stays = d.stays() || is_settled(node, &d.signal.name);
+            let settled = is_settled(node, &d.signal.name);
+            let stays = d.stays() || settled || !d.is_near(facts);
             (stays, Reverse(d.signal.level), d.due, &d.signal.name)
         })
     });

@@ -196,7 +196,7 @@ prop_compose! {
 prop_compose! {
     fn moving()(
         id in "[0-9]{1,4}",
-        faulty in any::<bool>(),
+        (faulty, with_restart) in any::<(bool, bool)>(),
         nodes in prop::collection::vec(to_leave(), 0..3),
         settled in prop::collection::vec(to_leave(), 0..3),
         requested_at in time(),
@@ -204,7 +204,7 @@ prop_compose! {
     ) -> GangMove {
         let reason = if faulty { CauseKind::NodeFaulty } else { CauseKind::NodeLeaving };
         let outcome = ended_at.map(|_| MoveOutcome::Moved);
-        GangMove { id, reason, nodes, settled, requested_at, begin_by, began_at, outcome, ended_at }
+        GangMove { id, reason, nodes, settled, with_restart, requested_at, begin_by, began_at, outcome, ended_at }
     }
 }
 

@@ -13,6 +13,7 @@
 //! | 07 [`starts`], [`partial_start`] | members that nodes did not start; gangs that never become complete |
 //! | 08 [`failures`] | broken dependencies, failures, restarts, recovery |
 //! | 09 [`membership`] | running members of elastic gangs |
+//! | 10 [`moves`] | moves within a restart for another reason |
 
 mod backoffs;
 mod completion;
@@ -55,6 +56,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     wake = wake.min(failures::follow_failures(facts, ledger));
     if ledger.ended.is_none() {
         membership::follow_placements(facts, ledger);
+        moves::leave_with_restarts(facts, ledger);
     }
     wake
 }

@@ -4,10 +4,14 @@
 //! stopped. Once the scheduler has nodes and the members have replied to a request for a checkpoint,
 //! one uncounted incident per restart domain gives new pods to the members on these nodes. A signal
 //! causes one move of a gang. If the gang stays, it stays until the signal ends.
+//!
+//! A restart for another reason leaves Suspect nodes and all nodes that end soon, if the scheduler
+//! has free nodes before its barrier opens. The restart does not wait for that.
 
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::SignalLevel;
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
@@ -23,8 +27,8 @@ use crate::failure::domain::{DomainPass, DomainScope};
 use crate::ledger::{Avoidance, DomainLedger, Ledger};
 use crate::messages::nodes_to_leave;
 use crate::moves::{
-    Departure, departures, members_to_move, nodes_with_signals, occasion, permitted, severe,
-    stands, time_to_leave,
+    Departure, NodesWithSignals, counting, departures, departures_from, members_to_move,
+    nodes_with_signals, occasion, permitted, severe, stands, time_to_leave,
 };
 use crate::wake::Wake;
 
@@ -45,6 +49,9 @@ pub(super) fn follow_moves(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
         let before = entry.moving.clone();
         let departures = departures(facts, ledger, gang, &signals, &mut wake);
         let after = match before {
+            Some(open) if open.awaits_restart() => {
+                follow_restart(facts, ledger, gang, open, &signals)
+            }
             Some(open) if open.is_open() => {
                 Some(follow_open(facts, ledger, gang, open, &departures))
             }
@@ -74,18 +81,8 @@ fn next_move(
     for departure in &left {
         is_due |= facts.due(departure.due).passed(wake);
     }
-    if is_due && may_be_requested(facts, ledger, gang) {
-        let mut moving = GangMove {
-            id: facts.now.timestamp_millis().to_string(),
-            reason: CauseKind::NodeLeaving,
-            nodes: Vec::new(),
-            settled: last.as_ref().map_or(Vec::new(), |m| m.settled.clone()),
-            requested_at: facts.now,
-            begin_by: None,
-            began_at: None,
-            outcome: None,
-            ended_at: None,
-        };
+    if is_due && may_stop_for_moves(facts, gang) && runs(facts, ledger, gang) {
+        let mut moving = requested(facts, last.as_ref(), false);
         set_nodes(facts, ledger, gang, &mut moving, left);
         if !moving.nodes.is_empty() {
             return Some(moving);
@@ -99,25 +96,109 @@ fn next_move(
     })
 }
 
+fn requested(facts: &Facts<'_>, last: Option<&GangMove>, with_restart: bool) -> GangMove {
+    GangMove {
+        id: facts.now.timestamp_millis().to_string(),
+        reason: CauseKind::NodeLeaving,
+        nodes: Vec::new(),
+        settled: last.map_or(Vec::new(), |m| m.settled.clone()),
+        with_restart,
+        requested_at: facts.now,
+        begin_by: None,
+        began_at: None,
+        outcome: None,
+        ended_at: None,
+    }
+}
+
+/// Seeks nodes for gangs that restart and could leave nodes with signals in that restart.
+pub(super) fn leave_with_restarts(facts: &Facts<'_>, ledger: &mut Ledger) {
+    let signals = nodes_with_signals(facts);
+    for gang in &facts.gangs {
+        let last = ledger.gang(&gang.key).and_then(|e| e.moving.clone());
+        if signals.is_empty() || last.as_ref().is_some_and(GangMove::is_open) {
+            continue;
+        }
+        let mut moving = requested(facts, last.as_ref(), true);
+        let left = left_with_restart(facts, ledger, gang, &moving, &signals);
+        set_nodes(facts, ledger, gang, &mut moving, left.iter().collect());
+        if let Some(entry) = ledger.gangs.get_mut(&gang.key)
+            && !moving.nodes.is_empty()
+        {
+            entry.moving = Some(moving);
+        }
+    }
+}
+
+/// The nodes that the restart in progress can leave: only members that restart are on them.
+fn left_with_restart<'f>(
+    facts: &'f Facts<'_>,
+    ledger: &Ledger,
+    gang: &'f Gang,
+    moving: &GangMove,
+    signals: &NodesWithSignals<'f>,
+) -> Vec<Departure<'f>> {
+    let (restart, others): (Vec<&Domain>, Vec<&Domain>) =
+        (gang.domains.iter()).partition(|domain| joins(facts, ledger, gang, domain));
+    if restart.is_empty() || !may_stop_for_moves(facts, gang) {
+        return Vec::new();
+    }
+    let assigned = facts.assigned_nodes(&gang.key);
+    let others = others.into_iter().flat_map(|d| &d.members);
+    let occupied: BTreeSet<&str> = others
+        .filter_map(|m| Some(assigned.get(m)?.as_str()))
+        .collect();
+    let all = departures_from(facts, ledger, gang, signals, SignalLevel::Suspect);
+    let free = |d: &Departure<'_>| leaves(facts, Some(moving), d) && !occupied.contains(d.node);
+    all.into_iter().filter(free).collect()
+}
+
+/// A move that waits for nodes while the gang restarts ends without a trace when the barrier opens.
+fn follow_restart(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    gang: &Gang,
+    mut moving: GangMove,
+    signals: &NodesWithSignals<'_>,
+) -> Option<GangMove> {
+    let left = left_with_restart(facts, ledger, gang, &moving, signals);
+    set_nodes(facts, ledger, gang, &mut moving, left.iter().collect());
+    if moving.nodes.is_empty() {
+        let withdrawn = ended(facts, ledger, gang, moving, MoveOutcome::Withdrawn);
+        return (!withdrawn.settled.is_empty()).then_some(withdrawn);
+    }
+    if let Some(members) = permitted(facts, ledger, gang, &moving) {
+        for domain in &gang.domains {
+            join(facts, ledger, domain, &members);
+        }
+        leave_nodes(facts, ledger, gang, &moving);
+        moving.began_at = Some(facts.now);
+    }
+    Some(moving)
+}
+
 /// The nodes that one restart leaves.
 fn to_leave<'d, 'f>(
     facts: &Facts<'_>,
     moving: Option<&GangMove>,
     departures: &'d [Departure<'f>],
 ) -> Vec<&'d Departure<'f>> {
-    let is_settled =
-        |d: &Departure<'_>| moving.is_some_and(|m| m.is_settled(d.node, &d.signal.name));
-    let leaves = |d: &&Departure<'_>| d.acts() && d.is_near(facts) && !d.stays() && !is_settled(d);
-    departures.iter().filter(leaves).collect()
+    let each = departures.iter();
+    each.filter(|d| leaves(facts, moving, d)).collect()
 }
 
-/// True if the whole gang runs, and nothing else is about to stop it.
-fn may_be_requested(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
+fn leaves(facts: &Facts<'_>, moving: Option<&GangMove>, d: &Departure<'_>) -> bool {
+    let is_settled = moving.is_some_and(|m| m.is_settled(d.node, &d.signal.name));
+    d.acts() && d.is_near(facts) && !d.stays() && !is_settled
+}
+
+/// True if no preemption or suspension is about to stop the gang.
+fn may_stop_for_moves(facts: &Facts<'_>, gang: &Gang) -> bool {
     let Some(view) = facts.gang_view(&gang.key) else {
         return false;
     };
     let is_preempted = view.preempted_by.is_some() || view.checkpoint_request.is_some();
-    !facts.spec().suspend && !is_preempted && runs(facts, ledger, gang)
+    !facts.spec().suspend && !is_preempted
 }
 
 /// True if all restart domains with unfinished members run.
@@ -265,27 +346,27 @@ fn ended(
 ) -> GangMove {
     if outcome != MoveOutcome::Withdrawn {
         let mut settled = Vec::new();
+        let least = if moving.with_restart {
+            SignalLevel::Suspect
+        } else {
+            SignalLevel::Leaving
+        };
         for NodeToLeave { node, .. } in &moving.nodes {
             let info = facts.view.nodes().get(node);
-            let signals = info.into_iter().flat_map(|info| severe(info, facts.now));
+            let signals = info
+                .into_iter()
+                .flat_map(|info| counting(info, least, facts.now));
             settled.extend(signals.map(|s| NodeToLeave {
                 node: node.clone(),
                 signal: s.name.clone(),
                 deadline: s.deadline,
             }));
         }
-        let is_new = |s: &NodeToLeave| {
-            !settled
-                .iter()
-                .any(|n| (&n.node, &n.signal) == (&s.node, &s.signal))
-        };
-        let earlier: Vec<NodeToLeave> = moving
-            .settled
-            .iter()
-            .filter(|s| is_new(s))
-            .cloned()
-            .collect();
-        settled.extend(earlier);
+        moving.settled.retain(|s| {
+            let mut new = settled.iter();
+            !new.any(|n| (&n.node, &n.signal) == (&s.node, &s.signal))
+        });
+        settled.append(&mut moving.settled);
         let (_, others) = recorded(ledger, gang);
         settled.truncate(MOST_NODES.min(MOST_OF_WORKLOAD.saturating_sub(others)));
         moving.settled = settled;
@@ -328,8 +409,8 @@ fn is_moved(domain: &Domain, members: &BTreeSet<Member>) -> bool {
     domain.members.iter().any(|m| members.contains(m))
 }
 
-/// True if the domain has an incident that is not ordered yet and needs no other nodes. The move
-/// then becomes part of it.
+/// True if the domain has an incident whose barrier is closed, and which needs no other nodes. The
+/// move then becomes part of it.
 fn joins(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, domain: &Domain) -> bool {
     let avoided = ledger.gang(&gang.key).map(|entry| &entry.avoid);
     let assigned = facts.assigned_nodes(&gang.key);
@@ -339,8 +420,8 @@ fn joins(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, domain: &Domain) -> bo
     };
     let entry = ledger.domain_or_empty(&domain.key);
     entry.incident.as_ref().is_some_and(|i| {
-        i.stage == IncidentStage::Decided
-            && !facts.is_ordered(&domain.key, i.attempt)
+        i.stage != IncidentStage::Arrived
+            && !facts.is_released(&domain.key, i.attempt)
             && (i.replace.iter()).all(|m| assigned.get(m).is_some_and(usable))
     })
 }
@@ -366,18 +447,32 @@ fn stop(
 ) {
     let membership = ledger.membership(facts.spec());
     for domain in gang.domains.iter().filter(|d| is_moved(d, members)) {
-        let own = domain.members.iter().filter(|m| members.contains(*m));
-        let own: BTreeSet<Member> = own.cloned().collect();
-        let entry = ledger.domains.get_mut(&domain.key);
-        if let Some(incident) = entry.and_then(|e| e.incident.as_mut()) {
-            incident.replace_members(facts, own);
+        if join(facts, ledger, domain, members) {
             continue;
         }
         let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
         if let Some(mut pass) = DomainPass::new(facts, ledger, scope) {
-            pass.open_uncounted(action, cause.clone(), own);
+            pass.open_uncounted(action, cause.clone(), of_domain(domain, members));
         }
     }
+}
+
+fn of_domain(domain: &Domain, members: &BTreeSet<Member>) -> BTreeSet<Member> {
+    let own = domain.members.iter();
+    own.filter(|m| members.contains(*m)).cloned().collect()
+}
+
+/// Members that move get new pods in the open incident of their domain, if it has one.
+fn join(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    domain: &Domain,
+    members: &BTreeSet<Member>,
+) -> bool {
+    let entry = ledger.domains.get_mut(&domain.key);
+    let incident = entry.and_then(|e| e.incident.as_mut());
+    let joined = incident.map(|i| i.replace_members(facts, of_domain(domain, members)));
+    joined.is_some()
 }
 
 /// The gang avoids the nodes from now on.
@@ -388,8 +483,7 @@ fn leave_nodes(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, moving: &Gan
         let (Some(name), Some(info)) = (NodeName::read(Some(node)), info) else {
             continue;
         };
-        let is_faulty =
-            severe(info, facts.now).any(|s| s.level == lockstep_api::SignalLevel::Faulty);
+        let is_faulty = severe(info, facts.now).any(|s| s.level == SignalLevel::Faulty);
         // A reboot ends an announcement. A fault can outlast it.
         let (reason, boot) = if is_faulty {
             (reasons::NODE_FAULTY, String::new())

@@ -246,7 +246,7 @@ fn moves(
     wake: &mut Wake,
 ) -> Option<(CheckpointOccasion, String, Option<DateTime<Utc>>)> {
     let moving = ledger.gang(&asked.gang.key)?.moving.as_ref();
-    let moving = moving.filter(|m| m.is_awaited())?;
+    let moving = moving.filter(|m| m.is_awaited() && !m.with_restart)?;
     let is_late = (moving.begin_by).is_some_and(|at| facts.due(at).passed(wake));
     let members = permitted(facts, ledger, asked.gang, moving)
         .or_else(|| is_late.then(|| members_to_move(facts, ledger, asked.gang, moving)))?;

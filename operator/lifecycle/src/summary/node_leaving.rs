@@ -72,7 +72,7 @@ fn plan(
         text: format!("stays {why}"),
     };
     let moving = ledger.gang(&gang.key).and_then(|e| e.moving.as_ref());
-    if let Some(open) = moving.filter(|m| m.is_open()) {
+    if let Some(open) = moving.filter(|m| m.is_open() && !m.awaits_restart()) {
         return moves(open_plan(facts, ledger, gang, open));
     }
     if let Some(rule) = departures.iter().find(|d| d.stays()).and_then(|d| d.rule)

@@ -447,6 +447,7 @@ fn a_gang_that_stays_moves_for_other_signals_only() {
             signal: "xid".into(),
             deadline: None,
         }],
+        with_restart: false,
         requested_at: m.w.now(),
         begin_by: None,
         began_at: None,
@@ -575,6 +576,58 @@ fn a_restart_for_a_failure_leaves_the_node_if_the_scheduler_permits_the_move() {
         (last.cause.kind, last.counted, last.recreated),
         (CauseKind::ContainerExit, true, 1)
     );
+}
+
+/// The cause of the last restart, whether it was counted, and its new pods.
+fn last_restart(m: &Moving) -> (CauseKind, bool, i32) {
+    let last = &m.status().history[0];
+    (last.cause.kind, last.counted, last.recreated)
+}
+
+#[test]
+fn a_restart_for_another_reason_leaves_suspect_nodes_and_nodes_that_end_soon() {
+    for (level, minutes) in [
+        (SignalLevel::Suspect, None),
+        (SignalLevel::Leaving, Some(600)),
+    ] {
+        let mut m = Moving::without_requests(&json!({}));
+        let node = m.w.node_of("g", 2);
+        m.signal(&node, "s", level, minutes);
+        m.permit(&[(2, "n3")]);
+        m.minutes(5);
+        assert_eq!(m.moving(), None, "{level:?} alone moves nothing");
+        m.w.exit("g", 0, 1);
+        m.seconds(3);
+        let avoided = &m.status().gangs[0].avoid;
+        assert_eq!(avoided[0].node, node);
+        m.finish();
+        assert_eq!(last_restart(&m), (CauseKind::ContainerExit, true, 1));
+    }
+}
+
+#[test]
+fn a_restart_stays_in_place_if_no_node_is_free_or_the_signal_is_for_later() {
+    let day = 24 * 60;
+    let cases = [
+        (SignalLevel::Suspect, None, false, false),
+        (SignalLevel::Leaving, Some(2 * day), true, false),
+        (SignalLevel::Suspect, None, true, true),
+    ];
+    for (level, minutes, permitted, observes) in cases {
+        let mut m = Moving::without_requests(&json!({}));
+        m.observes = observes;
+        let node = m.w.node_of("g", 2);
+        m.signal(&node, "s", level, minutes);
+        if permitted {
+            m.permit(&[(2, "n3")]);
+        }
+        m.seconds(60);
+        m.w.exit("g", 0, 1);
+        m.seconds(20);
+        assert_eq!(m.status().phase, Some(Phase::Running), "{level:?}");
+        assert_eq!(last_restart(&m), (CauseKind::ContainerExit, true, 0));
+        assert_eq!(m.moving(), None);
+    }
 }
 
 #[test]

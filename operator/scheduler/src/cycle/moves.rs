@@ -104,8 +104,8 @@ impl Cycle<'_> {
         }
     }
 
-    /// Permits moves with nodes, up to the limit of moves at once. A move that must begin now is
-    /// always permitted.
+    /// Permits moves with nodes, up to the limit of moves at once. A move that must begin now, or is
+    /// part of another restart, is always permitted.
     pub(super) fn permit_moves(&mut self) {
         let now = self.context.now;
         let each = || self.gangs.iter().enumerate();
@@ -123,8 +123,9 @@ impl Cycle<'_> {
         for at in new {
             let gang = &mut self.gangs[at];
             let begin_by = gang.open_move().and_then(|m| m.begin_by);
-            let due = begin_by.is_some_and(|by| by <= now);
-            if due || moving < self.context.settings.concurrent_moves {
+            let is_due = begin_by.is_some_and(|by| by <= now);
+            let restarts = gang.open_move().is_some_and(|m| m.with_restart);
+            if is_due || restarts || moving < self.context.settings.concurrent_moves {
                 moving += 1;
                 continue;
             }

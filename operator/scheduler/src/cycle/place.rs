@@ -110,6 +110,9 @@ pub(super) fn move_request(
 /// Nodes that leave about as early as the nodes of this move: the gang would soon move again. From a
 /// faulty node, a gang moves to any of them.
 fn nodes_that_gain_little(context: &Context<'_>, open: &GangMove) -> Vec<NodeIx> {
+    if open.with_restart {
+        return context.last_choice.to_vec();
+    }
     if open.reason == CauseKind::NodeFaulty {
         return Vec::new();
     }

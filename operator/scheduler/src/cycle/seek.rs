@@ -47,7 +47,8 @@ impl From<MoveSearch> for Sought {
 
 impl Cycle<'_> {
     /// Seeks nodes for the members to move, next for the whole gang if a level binds it to its
-    /// domain, and at last by preemption. Keeps the target of the last cycle if its nodes are usable.
+    /// domain, and at last by preemption. A move with a restart for another reason takes only free
+    /// nodes for its members. Keeps the target of the last cycle if its nodes are usable.
     pub(super) fn seek(&self, at: usize) -> Sought {
         let members = match Turn::new(self, at, Request::Move { whole: false }) {
             Ok(turn) => turn,
@@ -63,6 +64,9 @@ impl Cycle<'_> {
             Ok(found) => return found,
             Err(short) => short,
         };
+        if members.gang.open_move().is_some_and(|m| m.with_restart) {
+            return Sought::waits(Pending::Capacity(short.into()));
+        }
         let mut levels = members.request.topology.iter();
         let bound = levels.any(|level| level.mode == TopologyMode::Required)
             && !members.request.fixed.is_empty();

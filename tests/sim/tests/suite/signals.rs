@@ -233,6 +233,29 @@ fn a_taint_withdrawn_before_the_stop_moves_nothing_and_the_next_moves_once() {
 }
 
 #[test]
+fn a_restart_for_a_failure_leaves_a_suspect_node_once_if_others_are_free() {
+    for (nodes_free, left) in [(true, true), (false, false)] {
+        let mut world = racks(1);
+        saving_gang(&mut world, "first", if nodes_free { 2 } else { 8 });
+        let suspect = nodes(&world, "first").first().unwrap().clone();
+        world.report_node_condition(&suspect, "XIDErrors", "True", "Xid");
+        pass(&mut world, TimeDelta::minutes(2));
+        assert!(nodes(&world, "first").contains(&suspect));
+        for turn in 0..2 {
+            let pod = world.pods_of("first").remove(0);
+            assert!(world.exit_pod(&pod, 1));
+            pass(&mut world, TimeDelta::minutes(2));
+            let of = status(&world, "first");
+            assert_eq!(of.phase, Some(Phase::Running));
+            assert_eq!(!nodes(&world, "first").contains(&suspect), left);
+            let new_pods = of.history[0].recreated > 0;
+            assert_eq!(new_pods, left && turn == 0, "{:?}", of.history[0]);
+        }
+        assert_eq!(status(&world, "first").restarts.counted, 2);
+    }
+}
+
+#[test]
 fn a_gang_does_not_return_to_a_node_while_its_signal_stands() {
     let mut world = racks(2);
     saving_gang(&mut world, "first", 2);

@@ -93,6 +93,7 @@ fn moving() -> GangMove {
         id: "1795000000123".into(),
         reason: CauseKind::NodeLeaving,
         settled: nodes.clone(),
+        with_restart: true,
         nodes,
         requested_at: at(),
         begin_by: Some(at()),

@@ -59,3 +59,20 @@ fn too_many_faults_stop_no_move_that_leaves_another_node_too() {
     world.cycle();
     assert!(world.to("x").is_some(), "{:?}", world.target("x"));
 }
+
+#[test]
+fn a_restart_for_another_reason_moves_members_only_to_free_nodes_without_signals() {
+    let mut world = super::World::new(&[("n1", "a"), ("n2", "a"), ("n3", "a"), ("n4", "a")]);
+    world.gang("x", 10, 2, &["n1", "n2"]);
+    world.gang("y", 1, 1, &["n4"]);
+    world.outlook("n3", Outlook::Suspect);
+    world.moves("x", NodeLeaving, &["n1"]);
+    world.within_restart("x");
+    world.settings.concurrent_moves = 0;
+    world.cycle();
+    let target = world.target("x").unwrap();
+    assert!(!target.preempts && target.nodes.is_empty(), "{target:?}");
+    world.outlook("n3", Outlook::Healthy);
+    world.cycle();
+    assert_eq!(world.to("x"), Some(vec![(0, "n3".to_owned())]));
+}

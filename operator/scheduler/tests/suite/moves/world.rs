@@ -188,6 +188,7 @@ impl World {
             reason,
             nodes: nodes.iter().map(leave).collect(),
             settled: Vec::new(),
+            with_restart: false,
             began_at: None,
             requested_at: self.now,
             begin_by: None,
@@ -195,6 +196,13 @@ impl World {
             ended_at: None,
         };
         self.edit_workload(gang, |w| w.moving = Some(moving));
+    }
+
+    /// The gang leaves the nodes only with the restart in progress.
+    pub fn within_restart(&mut self, gang: &str) {
+        self.edit_workload(gang, |w| {
+            w.moving.as_mut().unwrap().with_restart = true;
+        });
     }
 
     pub fn begins_by(&mut self, gang: &str, at: DateTime<Utc>) {

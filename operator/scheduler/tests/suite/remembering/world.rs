@@ -364,6 +364,7 @@ impl World {
                 reason: dice.one(&[CauseKind::NodeLeaving, CauseKind::NodeFaulty]),
                 nodes: vec![left],
                 settled: Vec::new(),
+                with_restart: dice.one(&[false, true]),
                 began_at: None,
                 requested_at: now,
                 begin_by: dice.one(&begin_by),
