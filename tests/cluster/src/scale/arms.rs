@@ -79,6 +79,9 @@ impl<'t> Bench<'t> {
         if self.plays("backends") {
             self.backends().await?;
         }
+        if self.plays(crate::HEARTBEATS) {
+            self.heartbeats().await?;
+        }
         ensure!(
             self.term().await? == term,
             "leadership was lost in the course of it"
@@ -291,7 +294,7 @@ impl<'t> Bench<'t> {
         self.t.nodes.exit(&self.t.name, &pod, "trainer", code).await
     }
 
-    async fn create(&mut self, arm: &str, name: &str, policy: Value) -> Result<()> {
+    pub(crate) async fn create(&mut self, arm: &str, name: &str, policy: Value) -> Result<()> {
         let begun = Instant::now();
         self.t.create(gang(name, self.members, 8, policy)).await?;
         self.running(name).await?;
@@ -358,7 +361,7 @@ impl<'t> Bench<'t> {
     }
 
     /// Deletes a workload, and waits until all its objects are gone.
-    async fn gone(&self, name: &str) -> Result<()> {
+    pub(crate) async fn gone(&self, name: &str) -> Result<()> {
         self.end(name).await?;
         self.ended(name).await
     }
@@ -444,7 +447,7 @@ fn is_running(status: &TrainingWorkloadStatus) -> bool {
 }
 
 /// A gang whose training processes restart inside their containers.
-fn supervised() -> Value {
+pub(crate) fn supervised() -> Value {
     json!({"failurePolicy": {"limits": {"maxRestarts": 100}, "rules": [anew()],
         "inPlace": {"withoutSupervisor": "Deny", "maxTries": 100}}})
 }

@@ -13,8 +13,8 @@
 //! | `PODS` | number of other pods in the cluster, 0 by default, on nodes without kubelet |
 //! | `PARTS` | parts separated by commas, all by default: `restarts` (with supervisors and with new pods), `slow` (the same arms also with a slow API server; then all arms use a proxy before the API server), `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
 //!
-//! Part `backends` runs only if it is named: preemption with each scheduling backend, on a control plane with
-//! native groups.
+//! Two parts run only if they are named: `backends`, preemption with each scheduling backend on a control plane
+//! with native groups, and `heartbeats`, the manager's CPU while nodes refresh 20 conditions every five minutes.
 
 #![expect(
     clippy::disallowed_methods,
@@ -27,6 +27,7 @@ mod budgets;
 mod calls;
 mod figures;
 mod filler;
+mod heartbeats;
 mod machine;
 mod record;
 
@@ -61,6 +62,9 @@ const PARTS: &str = "restarts,slow,restart-all,preemption,failover,restart-rules
 /// The part that needs native groups.
 const BACKENDS: &str = "backends";
 
+/// The part that refreshes conditions of nodes.
+const HEARTBEATS: &str = "heartbeats";
+
 fn wanted() -> Result<Wanted> {
     let var = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
     let parts = var("PARTS", PARTS);
@@ -76,11 +80,11 @@ fn wanted() -> Result<Wanted> {
         pods: var("PODS", "0").parse().context("PODS")?,
     };
     ensure!(wanted.nodes >= 2, "NODES must be at least 2");
-    let known: BTreeSet<&str> = PARTS.split(',').chain([BACKENDS]).collect();
+    let known: BTreeSet<&str> = PARTS.split(',').chain([BACKENDS, HEARTBEATS]).collect();
     for part in &wanted.parts {
         ensure!(
             known.contains(part.as_str()),
-            "PARTS has {part:?}, and there are {PARTS},{BACKENDS}"
+            "PARTS has {part:?}, and there are {PARTS},{BACKENDS},{HEARTBEATS}"
         );
     }
     let gangs = backends::GANGS;

@@ -91,6 +91,12 @@ impl Record {
         Ok(())
     }
 
+    /// Number of writes of an identity in the last round.
+    pub fn writes_of_last_round(&self, who: &str) -> usize {
+        let last = self.arms.last().and_then(|arm| arm.rounds.last());
+        last.map_or(0, |round| round.calls.by(who))
+    }
+
     fn arm(&self, name: &str) -> Option<&Arm> {
         self.arms.iter().find(|a| a.name == name)
     }

@@ -1,5 +1,8 @@
 //! Lists and events of the watches, and the wake-ups of workloads.
 
+use lockstep_api::NodeHealthMode;
+use lockstep_api::node_signal::{BUILT_IN, SignalMatch};
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -143,6 +146,42 @@ async fn a_heartbeat_without_changes_wakes_no_workload() {
     f.scheduler_woken().await;
     f.see::<Nodes>(&node("n1", "True"));
     f.see::<Pods>(&member("a", "llama", "n1"));
+    assert_eq!(f.dirty().await, Vec::<String>::new());
+    assert!(!f.scheduler_woken().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refreshed_conditions_of_5000_nodes_cause_no_cycle_and_wake_no_workload() {
+    let f = Fixture::new();
+    f.index
+        .use_signal_rules(BUILT_IN.to_vec(), NodeHealthMode::Act);
+    f.see::<Workloads>(&workload("llama"));
+    let refresh = |minute: usize| {
+        for number in 0..5000 {
+            let name = format!("n{number}");
+            let mut node = node(&name, "True");
+            let conditions = BUILT_IN.iter().filter_map(|rule| match &rule.matches {
+                SignalMatch::Condition(bad) if bad.status == "True" => Some(bad.type_.clone()),
+                _ => None,
+            });
+            for type_ in conditions.take(20) {
+                let time = format!("2026-11-21T10:{minute:02}:00Z");
+                let healthy = json!({"type": type_, "status": "False", "lastHeartbeatTime": time});
+                let all = node["status"]["conditions"].as_array_mut().unwrap();
+                all.push(healthy);
+            }
+            node["metadata"]["resourceVersion"] = json!(minute.to_string());
+            f.see::<Nodes>(&node);
+        }
+    };
+    refresh(0);
+    for number in 0..100 {
+        let (pod, node) = (format!("p{number}"), format!("n{number}"));
+        f.see::<Pods>(&member(&pod, "llama", &node));
+    }
+    f.dirty().await;
+    f.scheduler_woken().await;
+    refresh(5);
     assert_eq!(f.dirty().await, Vec::<String>::new());
     assert!(!f.scheduler_woken().await);
 }
