@@ -327,6 +327,10 @@ bench-kubelets: image static kubernetes nodes ## Restarts on real nodes with the
 	$(CARGO) build --release --bin bench-kubelets
 	$(INSIDE) target/release/bench-kubelets $(or $(ROUNDS),30) $(ARMS)
 
+.PHONY: bench-month
+bench-month: ## A month of failures, maintenance, preemptions and false alarms on 1,250 nodes, by arm: the tables of docs/benchmarks.md
+	$(CARGO) run -q --release --bin bench-month
+
 .PHONY: bench-scale
 bench-scale: kubernetes ## A gang on NODES hollow nodes, each with its agent: times and writes by arm; ROUNDS=3, LATENCY=measured|zero, PODS=100000 of others, PARTS=restarts,slow,...
 	$(CARGO) build --release --bin lockstep-manager --bin lockstep-hollow --bin lockstep-bench-scale

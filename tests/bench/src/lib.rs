@@ -6,6 +6,7 @@ pub mod fleet;
 pub mod growth;
 pub mod instance;
 pub mod mixed;
+pub mod month;
 pub mod passes;
 pub mod questions;
 pub mod racks;

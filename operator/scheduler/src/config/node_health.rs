@@ -28,8 +28,8 @@ pub struct NodeHealthConfig {
     pub mode: NodeHealthMode,
     /// How long before the announced end of a node its gangs move, at least; 0s to 24h.
     pub lead_time: Span,
-    /// A move leaves all nodes that end within this time, and no gang is placed there if it fits
-    /// elsewhere; 0s to 720h. At least `leadTime`.
+    /// A move, or another restart in place, leaves all nodes that end within this time, and no gang is
+    /// placed there if it fits elsewhere; 0s to 720h. At least `leadTime`.
     pub move_horizon: Span,
     /// Most gangs that move at once, 1 to 1000. The limit delays no move past its last safe moment.
     pub concurrent_moves: usize,
