@@ -6,6 +6,7 @@
 
 mod move_target;
 mod preemption;
+mod queue;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::move_target::MoveTarget;
 pub use self::preemption::{BindingProgress, NextBest, Preemption, PreemptionRequest, Victim};
+pub use self::queue::QueueStatus;
 use crate::condition::{Condition, find, reasons, types};
 pub use crate::workload::{PreemptionPolicy, TopologyLevel};
 
@@ -239,6 +241,10 @@ pub struct PodGroupStatus {
     /// something other than capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
+    /// Place in the queue, for the first 100 waiting gangs of each priority. Removed once the gang no
+    /// longer waits in the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueStatus>,
     /// Nodes for a move of the running gang away from nodes with signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_target: Option<MoveTarget>,

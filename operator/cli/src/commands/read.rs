@@ -187,7 +187,7 @@ async fn waiting(
     let everything = taken(cluster, &BTreeSet::new(), namespace.map(str::to_owned), now).await;
     let mut report = match (everything, namespace) {
         (Err(error), Some(namespace)) if forbidden(&error) => {
-            note!("warning: places are unknown: {error}");
+            note!("warning: places are read from the gangs and can be a minute old: {error}");
             let (workloads, unread) = cluster.workloads(Some(namespace), None).await?;
             left_out(unread);
             let groups = cluster.groups(Some(namespace)).await?;

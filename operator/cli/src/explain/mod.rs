@@ -4,7 +4,7 @@ mod render;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types};
-use lockstep_api::scheduling::{NextBest, PodGroupStatus, Preemption, Victim};
+use lockstep_api::scheduling::{NextBest, PodGroupStatus, Preemption, QueueStatus, Victim};
 use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -44,6 +44,9 @@ pub struct GangStory {
     /// Queue time. A running gang keeps it for the case of a preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
+    /// Place in the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueStatus>,
     pub members: i32,
     pub nodes: usize,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -119,6 +122,7 @@ pub fn explain(story: &Story) -> WorkloadReport {
             gang.state = GangReportState::Ended;
             (gang.members, gang.nodes) = (0, 0);
             gang.message.clear();
+            gang.queue = None;
         }
         let ledger = status.gangs.iter().find(|g| g.key == gang.gang);
         gang.avoids = ledger
@@ -164,6 +168,7 @@ fn gang(group: &PodGroup) -> GangStory {
         priority: group.spec.gang.priority,
         state: state(&status),
         queued_at: status.queued_at,
+        queue: status.queue.clone(),
         members: status.placement.as_ref().map_or(0, |p| p.members),
         nodes: status.placement.as_ref().map_or(0, |p| p.nodes.len()),
         message: scheduled.map(|c| c.message.clone()).unwrap_or_default(),

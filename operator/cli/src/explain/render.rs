@@ -114,6 +114,9 @@ fn details(out: &mut String, gang: &GangStory, options: &RenderOptions) {
     } else if !gang.message.is_empty() {
         let _ = writeln!(out, "\n{name}: {}", gang.message);
     }
+    if let Some(queue) = &gang.queue {
+        let _ = writeln!(out, "{name}: {}", queue.summary());
+    }
     if let Some(c) = &gang.preempted {
         let ago = age(Some(c.last_transition_time), options.now);
         let _ = writeln!(out, "{name}: {} {ago} ago: {}", c.reason, c.message);

@@ -32,9 +32,13 @@ pub struct QueueReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedGang {
-    /// Position in the queue, from 1. Absent for a gang outside the queue.
+    /// Position in the queue, from 1. Absent for a gang outside the queue; in one namespace, also if
+    /// it is not among the first 100 of its priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
+    /// Number of waiting gangs before this one, from the status of its pod group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<i32>,
     pub namespace: String,
     pub workload: String,
     pub pod_group: String,
@@ -130,7 +134,8 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueReport {
     sorted(file.namespace.clone(), gangs)
 }
 
-/// Builds the queue of one namespace from the statuses of its pod groups alone, without positions.
+/// Builds the queue of one namespace from the statuses of its pod groups alone, which can be a minute
+/// old.
 pub fn queue_without_places(
     namespace: &str,
     groups: &[PodGroup],
@@ -147,7 +152,13 @@ pub fn queue_without_places(
     let gangs = groups
         .iter()
         .filter(|group| !ended(group))
-        .filter_map(|group| queued(group, waits(group)));
+        .filter_map(|group| queued(group, waits(group)))
+        .map(|gang| QueuedGang {
+            position: gang
+                .ahead
+                .and_then(|n| usize::try_from(n).ok()?.checked_add(1)),
+            ..gang
+        });
     sorted(Some(namespace.to_owned()), gangs)
 }
 
@@ -188,6 +199,7 @@ fn queued(group: &PodGroup, grows: Option<bool>) -> Option<QueuedGang> {
     let (metadata, spec) = (&group.metadata, &group.spec);
     Some(QueuedGang {
         position: None,
+        ahead: status.queue.map(|queue| queue.ahead),
         namespace: metadata.namespace.clone().unwrap_or_default(),
         workload: spec.workload_ref.workload_name.clone(),
         pod_group: metadata.name.clone().unwrap_or_default(),

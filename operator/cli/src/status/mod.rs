@@ -11,7 +11,7 @@ use lockstep_api::condition::{find, types};
 use lockstep_api::gangs::gangs;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::annotations;
-use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_api::scheduling::{PodGroupStatus, QueueStatus};
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
     Backend, Cause, CauseKind, CheckpointRequest, DomainStatus, FailureAction, GroupStatus,
@@ -55,6 +55,9 @@ pub struct StatusReport {
     pub backend: Option<Backend>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
+    /// Places of the waiting gangs in the queue, the first one first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queue: Vec<GangPlace>,
     /// The open or last request for a checkpoint of each restart domain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checkpoint_requests: Vec<DomainRequest>,
@@ -75,6 +78,14 @@ pub struct StatusReport {
     pub failures: Vec<PastFailure>,
     pub budget: RestartsLeft,
     pub next: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GangPlace {
+    pub gang: String,
+    #[serde(flatten)]
+    pub queue: QueueStatus,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -170,6 +181,11 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         accelerators: status.accounting.accelerators,
         backend: status.backend,
         progress: status.progress.clone(),
+        queue: if has_ended(workload) {
+            Vec::new()
+        } else {
+            places(&objects.groups)
+        },
         checkpoint_requests: status.domains.iter().filter_map(request).collect(),
         node_leaving: find(&status.conditions, types::NODE_LEAVING).map(|c| c.message.clone()),
         created: workload.metadata.creation_timestamp.as_ref().and_then(utc),
@@ -187,6 +203,18 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         budget,
         next: advice::next(workload, &status, budget, now),
     }
+}
+
+fn places(groups: &[PodGroup]) -> Vec<GangPlace> {
+    let waiting = groups.iter().filter_map(|group| {
+        Some(GangPlace {
+            gang: group.spec.gang_key.clone(),
+            queue: group.status.as_ref()?.queue.clone()?,
+        })
+    });
+    let mut places: Vec<GangPlace> = waiting.collect();
+    places.sort_by_key(|place| place.queue.ahead);
+    places
 }
 
 fn request(domain: &DomainStatus) -> Option<DomainRequest> {

@@ -3,12 +3,12 @@ use std::fmt::Write;
 
 use chrono::TimeDelta;
 use lockstep_api::names::WHOLE;
-use lockstep_api::words::{gpu_hours, time};
+use lockstep_api::words::{count, gpu_hours, time};
 use lockstep_api::workload::{
     Backend, Cause, CheckpointOutcome, IncidentStage, Phase, TrainingProgress,
 };
 
-use super::{DomainRequest, NodeShare, OpenRestart, PastFailure, StatusReport};
+use super::{DomainRequest, GangPlace, NodeShare, OpenRestart, PastFailure, StatusReport};
 use crate::view::age::{age, precise, span};
 use crate::view::brief::Brief;
 use crate::view::table::{Cell, Table, Tone, phase_tone};
@@ -37,6 +37,9 @@ impl View for StatusReport {
             (reason, message) => {
                 let _ = writeln!(out, "{reason}: {message}");
             }
+        }
+        if let Some(line) = queued(&self.queue) {
+            let _ = writeln!(out, "{line}");
         }
         match self.backend {
             None | Some(Backend::Lockstep) => {}
@@ -179,6 +182,21 @@ fn training(progress: &TrainingProgress, options: &RenderOptions) -> String {
     };
     let metrics = progress.metrics.iter();
     metrics.fold(line, |line, m| format!("{line}; {}={}", m.name, m.value))
+}
+
+/// The place of the first waiting gang, and the number of others.
+fn queued(places: &[GangPlace]) -> Option<String> {
+    let (first, others) = places.split_first()?;
+    let mut line = String::from("Queue: ");
+    if first.gang != WHOLE {
+        let _ = write!(line, "{}: ", first.gang);
+    }
+    line.push_str(&first.queue.summary());
+    if !others.is_empty() {
+        let _ = write!(line, "; behind it {}", count(others.len(), "gang"));
+        line.push_str(" of this workload");
+    }
+    Some(line)
 }
 
 /// The newest request. Several domains: with the number of domains by outcome.

@@ -226,7 +226,8 @@ fn a_tenant_sees_the_queue_of_a_namespace_without_places() {
                 "ownerReferences": [owner]},
             "spec": {"workloadRef": {"workloadName": name, "templateName": "workload"}, "gangKey": "workload",
                 "schedulingPolicy": {"gang": {"minCount": 1}}, "priority": 7},
-            "status": {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False",
+            "status": {"queue": {"ahead": 3, "evaluatedAt": "2026-11-21T10:00:00Z"},
+                "conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False",
                 "reason": "Unschedulable", "message": short, "lastTransitionTime": "2026-11-21T10:00:00Z"}]}})
     };
     let workload = |name: &str, phase: &str| with_status(name, 1, &json!({"phase": phase}));
@@ -248,7 +249,9 @@ fn a_tenant_sees_the_queue_of_a_namespace_without_places() {
     let out = ask(&server.address, &["queue", "-n", "ml"]);
     let warned = stderr(&out);
     assert!(
-        warned.contains("warning: places are unknown: not allowed: nodes"),
+        warned.contains(
+            "warning: places are read from the gangs and can be a minute old: not allowed: nodes"
+        ),
         "{warned}"
     );
     let shown = stdout(&out);
@@ -257,7 +260,7 @@ fn a_tenant_sees_the_queue_of_a_namespace_without_places() {
         .map(|l| l.split_whitespace().collect())
         .collect();
     assert_eq!(rows.len(), 2, "{shown}");
-    assert_eq!(rows[1][..6], ["-", "ml", "new", "7", "-", "waits"]);
+    assert_eq!(rows[1][..6], ["4", "ml", "new", "7", "-", "waits"]);
 }
 
 /// A workload that the manager writes after each of the first reads; all of them have these

@@ -13,6 +13,7 @@ mod order;
 mod outcome;
 mod overlap;
 mod place;
+mod places;
 mod preempt;
 mod queue;
 mod reservation;
@@ -75,6 +76,7 @@ impl Cycle<'_> {
         self.pursue_intents();
         let faults = self.many_faults();
         let places = self.serve_queue(faults);
+        self.note_places(&places);
         self.permit_moves();
         exchange::break_circles(&mut self.gangs);
         let mut steps = self.status_writes();

@@ -454,6 +454,7 @@ pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     PodGroupStatus {
         conditions: conditions.collect(),
         move_target: target,
+        queue: None,
         ..status.clone()
     }
 }

@@ -416,6 +416,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         excluded_nodes: record.excluded_nodes.clone(),
         move_target: record.move_target.clone(),
         reservation: record.reservation.clone(),
+        queue: None,
     }
 }
 

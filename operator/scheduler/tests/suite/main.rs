@@ -19,6 +19,7 @@ mod keeping;
 mod moves;
 mod neighbours;
 mod pacing;
+mod places;
 mod placing;
 mod preempting;
 mod queueing;

@@ -276,7 +276,7 @@ fn a_waiting_gang_is_placed_when_the_deadline_of_running_work_dates_a_reservatio
     world.settle();
     assert!(world.status("large").reservation.is_some());
     world.later(1);
-    queue(&mut world, &json!({"activeDeadlineSeconds": 100}));
+    queue(&mut world, &json!({"activeDeadlineSeconds": 5000}));
     brings_back(&mut world, |world| {
         world.edit("runs", |w| w.spec.active_deadline_seconds = Some(10_000));
     });

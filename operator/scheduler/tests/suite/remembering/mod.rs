@@ -46,6 +46,7 @@ fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     PodGroupStatus {
         conditions: conditions.collect(),
         move_target: target,
+        queue: None,
         ..status.clone()
     }
 }
