@@ -16,7 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::move_target::MoveTarget;
-pub use self::preemption::{BindingProgress, NextBest, Preemption, PreemptionRequest, Victim};
+pub use self::preemption::{
+    BindingProgress, NextBest, Preemption, PreemptionRequest, Preemptor, Victim,
+};
 pub use self::queue::QueueStatus;
 use crate::condition::{Condition, find, reasons, types};
 pub use crate::workload::{PreemptionPolicy, TopologyLevel};
@@ -230,6 +232,9 @@ pub struct PodGroupStatus {
     /// Preemptions that were withdrawn before an eviction. Absent after an eviction or a start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn_preemptions: Option<WithdrawnPreemptions>,
+    /// The gang for which this one is preempted, while condition DisruptionTarget is True.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemptor: Option<Preemptor>,
     /// Request for a checkpoint before the gang is preempted. Its outcome is in the workload's status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_request: Option<PreemptionRequest>,

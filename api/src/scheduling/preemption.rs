@@ -80,8 +80,18 @@ pub struct BindingProgress {
 pub struct NextBest {
     /// Cost in accelerator-seconds.
     pub cost: i64,
-    /// Victims, as `podgroup namespace/name`; of many, only the first.
-    pub victims: Vec<String>,
+}
+
+/// The gang for which another gang is preempted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Preemptor {
+    /// Namespace of its workload.
+    pub namespace: String,
+    /// Name of its workload.
+    pub name: String,
+    /// Priority of the gang.
+    pub priority: i32,
 }
 
 /// A unit that is evicted.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::FailureAction;
+use crate::scheduling::Preemptor;
 
 /// An open incident of a whole restart domain. Its key is workload UID, domain and attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -252,6 +253,9 @@ pub struct HistoryEntry {
     /// `recoveredAt`, or to the end of the incident.
     #[serde(default)]
     pub restart_accelerator_seconds: i64,
+    /// The gang for which this one was preempted whole by Lockstep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemptor: Option<Preemptor>,
 }
 
 /// Durations of an incident in milliseconds.

@@ -38,5 +38,5 @@ pub use spec::{
 };
 pub use status::{
     Accounting, AppliedSpec, AvoidedNode, Backoff, DomainStatus, GangStatus, GroupStatus, Phase,
-    ProgressMetric, Restarts, TrainingProgress, TrainingWorkloadStatus,
+    PhaseChange, ProgressMetric, Restarts, SlowMember, TrainingProgress, TrainingWorkloadStatus,
 };

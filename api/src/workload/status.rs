@@ -85,6 +85,9 @@ pub struct TrainingWorkloadStatus {
     /// The last 20 incidents, newest first.
     #[serde(default)]
     pub history: Vec<HistoryEntry>,
+    /// The last 20 changes of the phase, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseChange>,
     /// Ledger: training progress, as the processes report it. Absent: no process reports progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
@@ -122,6 +125,19 @@ crate::worded! {
         /// Needs a change by a user.
         Stalled = "Stalled",
     }
+}
+
+/// A change of the phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseChange {
+    /// The new phase.
+    pub phase: Phase,
+    /// Reason of the condition that gave the phase.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Time of the change.
+    pub since: DateTime<Utc>,
 }
 
 impl TrainingWorkloadStatus {
@@ -298,6 +314,18 @@ pub struct Restarts {
     pub counted_at: Vec<DateTime<Utc>>,
 }
 
+/// A member that is behind the last step of the training.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SlowMember {
+    /// The member, as `<group>/<replica>/<index>`.
+    pub member: String,
+    /// Its last reported step.
+    pub step: i64,
+    /// Number of steps behind the last step of its restart domain.
+    pub behind: i64,
+}
+
 /// Training progress (docs/progress.md), updated about once a minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -330,6 +358,11 @@ pub struct TrainingProgress {
     /// Percentage and time left, for people: `42%, 3.5 h left`. Empty without `total`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub summary: String,
+    /// Members that are behind the last step by more than the steps of a minute, the slowest first,
+    /// at most eight. Written with `step`. Empty without a rate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub slowest: Vec<SlowMember>,
     /// Values that the first member by rank reports with its step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]

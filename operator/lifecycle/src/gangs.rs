@@ -7,7 +7,9 @@ use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{find, types};
 use lockstep_api::gangs::Assignments;
-use lockstep_api::scheduling::{MoveTarget, Placement, PodGroupStatus, PreemptionRequest};
+use lockstep_api::scheduling::{
+    MoveTarget, Placement, PodGroupStatus, PreemptionRequest, Preemptor,
+};
 use lockstep_api::words::other_members_pending;
 
 /// Placement of a gang, or the reason why it is not placed.
@@ -23,6 +25,8 @@ pub struct GangView {
     pub other_members_pending: Option<String>,
     /// Message of condition DisruptionTarget while the gang is preempted.
     pub preempted_by: Option<String>,
+    /// The gang for which the gang is preempted.
+    pub preemptor: Option<Preemptor>,
     /// Request for a checkpoint before the gang is preempted.
     pub checkpoint_request: Option<PreemptionRequest>,
     /// Time of the last refusal of placed pods by kube-scheduler for a reason other than capacity.
@@ -92,6 +96,7 @@ impl GangView {
                 .and_then(|c| other_members_pending(&c.message))
                 .map(str::to_owned),
             preempted_by: preempted.map(|c| c.message.clone()),
+            preemptor: status.preemptor.clone(),
             checkpoint_request: status.checkpoint_request.clone(),
             refused_at: status.refusal.as_ref().map(|r| r.at),
             avoids_nodes: !status.excluded_nodes.is_empty(),

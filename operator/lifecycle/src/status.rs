@@ -122,6 +122,7 @@ impl Ledger {
             groups: _,
             selector,
             scheduled_time,
+            phases,
         } = summary;
         let (gangs, domains) = in_order_of_spec(gangs, gang_entries, domain_entries);
         let completion_time = ended.as_ref().and_then(|e| e.completed_at);
@@ -147,6 +148,7 @@ impl Ledger {
             scheduled_time,
             completion_time,
             history: history.into_iter().map(short_entry).collect(),
+            phases,
             progress,
             user_checkpoint_request: user_request,
             accounting: accounting(&spent),

@@ -44,7 +44,7 @@ mod waits;
 pub use capacity::namespace_usage::namespace_shares;
 pub use cycle::schedule;
 pub use gang::decision::{self, Decision};
-pub use gang::pending::{self, GangName, Pending};
+pub use gang::pending::{self, Pending};
 pub use gang::state::GangState;
 pub use input::hold::{self, GangPhase};
 pub use input::intent_id::intent_id;
@@ -53,7 +53,8 @@ pub use input::snapshot;
 pub use input::{GangInput, PodSource, SchedulingInput};
 pub use memory::Memory;
 pub use plan::{
-    PodRef, QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves,
+    IdleAccelerators, PodRef, QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step,
+    Vacated, waves,
 };
 pub use settings::SchedulerSettings;
 pub use waits::Moves;

@@ -3,23 +3,17 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{is_true, types};
 use lockstep_api::gangs::Assignments;
-use lockstep_api::names::WHOLE;
-use lockstep_api::scheduling::{
-    BindingProgress, NextBest, Preemption, Refusal, Reservation, Victim,
-};
+use lockstep_api::scheduling::{BindingProgress, Preemption, Refusal, Reservation, Victim};
 use lockstep_api::words::{count, exact_gpu_hours, gpu_hours, span, time};
 use lockstep_engine::Names;
 use lockstep_model::pods::refusal::why_refused;
 
 use crate::context::Context;
-use crate::gang::pending::{GangName, NoPreemption, Pending};
+use crate::gang::pending::{NoPreemption, Pending};
 use crate::gang::state::GangState;
 use crate::input::hold::Hold;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;
-
-/// Most victims that a message names.
-const NAMED: usize = 4;
 
 pub(crate) fn placed(members: usize, nodes: usize) -> String {
     format!(
@@ -45,19 +39,6 @@ pub(crate) fn queued_again(gang: &GangState) -> String {
         ""
     };
     format!("{why}released {nodes}; queued again")
-}
-
-/// Name of a gang for users. The name of its pod group contains a hash.
-fn gang_name(gang: &GangName) -> String {
-    let GangName {
-        namespace,
-        workload,
-        key,
-    } = gang;
-    match key.as_str() {
-        WHOLE => format!("workload {namespace}/{workload}"),
-        key => format!("gang {key} of workload {namespace}/{workload}"),
-    }
 }
 
 const NOT_REQUESTING: &str = "the workload is not requesting capacity";
@@ -95,8 +76,8 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
             others,
             next_try,
         } => rejecting(node, *others, *next_try),
-        Pending::Exchange { to } => exchange(to),
-        Pending::Reserved { gang, others } => reserved_for(gang, *others),
+        Pending::Exchange { gangs } => exchange(*gangs),
+        Pending::Reserved { gangs } => reserved_for(*gangs),
         Pending::MoveLimit { moving } => format!(
             "waits for the end of {} (nodeHealth.concurrentMoves)",
             count(*moving, "other move")
@@ -148,23 +129,15 @@ fn undecided(steps: u64, next_try: DateTime<Utc>) -> String {
 }
 
 /// Missing capacity is not the reason: nodes look free.
-fn reserved_for(gang: &GangName, others: usize) -> String {
-    let more = match others {
-        0 => String::new(),
-        n => format!(" and {}", count(n, "other gang")),
-    };
-    format!(
-        "queued behind {}{more}: the capacity that would fit this gang is reserved",
-        gang_name(gang)
-    )
+fn reserved_for(gangs: usize) -> String {
+    let gangs = count(gangs, "gang");
+    format!("queued behind {gangs}: the capacity that would fit this gang is reserved")
 }
 
 /// Message for the gang that releases its nodes first.
-fn exchange(to: &GangName) -> String {
-    format!(
-        "releases its nodes to {}; next, this gang gets other nodes",
-        gang_name(to)
-    )
+fn exchange(gangs: usize) -> String {
+    let gangs = count(gangs, "other gang");
+    format!("releases its nodes to {gangs}; next, this gang gets other nodes")
 }
 
 /// Adds the number of nodes that pods of other workloads close to a gang.
@@ -324,13 +297,12 @@ fn deadline(context: &Context<'_>) -> String {
 /// Begins with the words of kube-scheduler (KEP-5710).
 pub(crate) fn preempting(intent: &Preemption) -> String {
     format!(
-        "pod group preemption: found a placement for podgroup, preempting {}: {}",
-        count(intent.victims.len(), "victim"),
+        "pod group preemption: found a placement for podgroup, preempting {}",
         intent.explanation
     )
 }
 
-/// Reason for these victims. `beyond`: pods evicted beyond their budgets. `caused`: cost of follow-on
+/// Reason for these victims, without their names, which can belong to other tenants. `beyond`: pods evicted beyond their budgets. `caused`: cost of follow-on
 /// evictions in accelerator-seconds. `saves`: victims are expected to save a checkpoint.
 pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128, saves: bool) -> String {
     let rest = if saves {
@@ -339,8 +311,8 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128, saves:
         "and the restarts"
     };
     let mut text = format!(
-        "{}; they cost {}: {} of lost work, {rest}",
-        named(&intent.victims, victim),
+        "{} at a cost of {}: {} of lost work, {rest}",
+        number(&intent.victims),
         exact_gpu_hours(intent.cost),
         gpu_hours(intent.lost_work)
     );
@@ -355,8 +327,7 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128, saves:
     text = format!("{text}; {}", verdict(intent));
     match &intent.next_best {
         Some(next) => format!(
-            "{text}; the next best set, {}, costs {}",
-            next.victims.join(", "),
+            "{text}; the next best set costs {}",
             exact_gpu_hours(next.cost)
         ),
         None => format!("{text}; no other set was found"),
@@ -382,23 +353,11 @@ fn verdict(intent: &Preemption) -> String {
     }
 }
 
-/// The next best set of victims, as written to an intent.
-pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
-    let mut names: Vec<String> = victims.iter().take(NAMED).map(name).collect();
-    if victims.len() > NAMED {
-        names.push(format!("{} more", victims.len() - NAMED));
-    }
-    NextBest {
-        cost,
-        victims: names,
-    }
-}
-
 /// Reason for these victims, after other victims were spared.
 pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
-    let victims = named(victims, victim);
+    let victims = number(victims);
     format!(
-        "{victims}; they cost {}; other victims stay, because capacity became free",
+        "{victims} at a cost of {}; other victims stay, because capacity became free",
         exact_gpu_hours(cost)
     )
 }
@@ -433,32 +392,10 @@ fn no_victims(
     }
 }
 
-fn named(victims: &[Victim], words: fn(&Victim) -> String) -> String {
-    let text = victims
-        .iter()
-        .take(NAMED)
-        .map(words)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if victims.len() > NAMED {
-        format!("{text} and {} more", victims.len() - NAMED)
-    } else {
-        text
-    }
-}
-
-fn name(v: &Victim) -> String {
-    format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name)
-}
-
-fn victim(v: &Victim) -> String {
-    let pods = count(v.pods.max(0) as usize, "pod");
-    format!(
-        "{} (priority {}, {pods}, costs {})",
-        name(v),
-        v.priority,
-        gpu_hours(v.cost)
-    )
+fn number(victims: &[Victim]) -> String {
+    let pods: i64 = victims.iter().map(|v| i64::from(v.pods.max(0))).sum();
+    let pods = count(usize::try_from(pods).unwrap_or_default(), "pod");
+    format!("{} ({pods})", count(victims.len(), "victim"))
 }
 
 /// Message for a victim, beginning with the words of kube-scheduler. Names no alternative victims,

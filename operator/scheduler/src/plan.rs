@@ -8,6 +8,7 @@ use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_model::Pod;
+use serde::Serialize;
 
 use crate::gang::state::GangState;
 use crate::waits::{Moves, circles, waits_for};
@@ -41,6 +42,21 @@ pub struct SchedulingPlan {
     pub searches: usize,
     /// True if so many nodes are Faulty that no gang moves for faults.
     pub many_faults: bool,
+    pub idle: IdleAccelerators,
+}
+
+/// Accelerators of all nodes that no pod holds, by the reason why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdleAccelerators {
+    /// Kept for members without pods, for moves or for waiting gangs.
+    pub reserved: i64,
+    /// Free, in pieces that are too small for the gangs that wait for them.
+    pub fragmented: i64,
+    /// Free, and no gang waits for them.
+    pub no_demand: i64,
+    /// On nodes that are cordoned, not ready or faulty.
+    pub unusable: i64,
 }
 
 /// One request to the API server.

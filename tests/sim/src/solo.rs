@@ -7,7 +7,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use lockstep_api::condition::{Condition, ConditionStatus, find, reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::RESTART_ALL_FEATURE;
-use lockstep_api::scheduling::{NodePlacement, Placement};
+use lockstep_api::scheduling::{NodePlacement, Placement, Preemptor};
 use lockstep_api::workload::{Backend, TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::{LifecycleSettings, Plan, WorkloadView};
@@ -445,7 +445,13 @@ impl Solo {
     pub fn preempt(&mut self, gang: &str) {
         let now = self.cluster.now();
         self.edit_group(gang, |group| {
-            let conditions = &mut group.status.get_or_insert_default().conditions;
+            let status = group.status.get_or_insert_default();
+            status.preemptor = Some(Preemptor {
+                namespace: "ns".to_owned(),
+                name: "boss".to_owned(),
+                priority: 500,
+            });
+            let conditions = &mut status.conditions;
             let preempted = Condition {
                 type_: types::DISRUPTION_TARGET.to_owned(),
                 status: ConditionStatus::True,

@@ -4,7 +4,7 @@ mod render;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types};
-use lockstep_api::scheduling::{NextBest, PodGroupStatus, Preemption, QueueStatus, Victim};
+use lockstep_api::scheduling::{NextBest, PodGroupStatus, Preemption, QueueStatus};
 use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -65,7 +65,8 @@ pub struct Evicts {
     /// Id of the intent, also in the victims' status.
     pub intent: String,
     pub decided_at: DateTime<Utc>,
-    pub victims: Vec<Victim>,
+    /// Number of victims, which can belong to other tenants.
+    pub victims: usize,
     /// Cost of the victims in accelerator-seconds: lost work and restarts.
     pub cost: i64,
     /// Work of the victims since their last checkpoints, in accelerator-seconds.
@@ -198,7 +199,7 @@ fn evicts(intent: &Preemption) -> Evicts {
     Evicts {
         intent: intent.id.clone(),
         decided_at: intent.decided_at,
-        victims: intent.victims.clone(),
+        victims: intent.victims.len(),
         cost: intent.cost,
         lost_work: intent.lost_work,
         explanation: intent.explanation.clone(),

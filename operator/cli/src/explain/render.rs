@@ -1,6 +1,5 @@
 use std::fmt::Write;
 
-use lockstep_api::words::gpu_hours;
 use lockstep_api::workload::Phase;
 
 use super::{GangReportState, GangStory, WorkloadReport};
@@ -100,17 +99,6 @@ fn details(out: &mut String, gang: &GangStory, options: &RenderOptions) {
             "\n{name}: preempts since {ago} (intent {}): {}",
             evicts.intent, evicts.explanation
         );
-        let mut victims = Table::new(&["VICTIM", "PRIORITY", "PODS", "COST", "LOST WORK"]);
-        for v in &evicts.victims {
-            victims.row([
-                format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name),
-                v.priority.to_string(),
-                v.pods.to_string(),
-                gpu_hours(v.cost),
-                gpu_hours(v.lost_work),
-            ]);
-        }
-        out.push_str(&victims.render(options));
     } else if !gang.message.is_empty() {
         let _ = writeln!(out, "\n{name}: {}", gang.message);
     }

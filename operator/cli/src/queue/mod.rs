@@ -13,7 +13,7 @@ use lockstep_scheduler::GangPhase;
 use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::snapshot::scheduling_input;
 use lockstep_scheduler::{
-    GangState, Memory, Pending, SchedulerSettings, namespace_shares, schedule,
+    GangState, IdleAccelerators, Memory, Pending, SchedulerSettings, namespace_shares, schedule,
 };
 use serde::Serialize;
 
@@ -27,6 +27,9 @@ pub struct QueueReport {
     pub only_namespace: Option<String>,
     /// Gangs in queue order, then gangs outside the queue.
     pub gangs: Vec<QueuedGang>,
+    /// Accelerators that no pod holds. Absent for one namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleAccelerators>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -131,7 +134,11 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueReport {
             ..gang
         })
     });
-    sorted(file.namespace.clone(), gangs)
+    let all = file.namespace.is_none();
+    QueueReport {
+        idle: all.then_some(cycle.plan.idle),
+        ..sorted(file.namespace.clone(), gangs)
+    }
 }
 
 /// Builds the queue of one namespace from the statuses of its pod groups alone, which can be a minute
@@ -168,6 +175,7 @@ fn sorted(only_namespace: Option<String>, gangs: impl Iterator<Item = QueuedGang
     QueueReport {
         only_namespace,
         gangs,
+        idle: None,
     }
 }
 

@@ -1,3 +1,5 @@
+use lockstep_scheduler::IdleAccelerators;
+
 use super::{QueueReport, QueueState, QueuedGang};
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
@@ -5,8 +7,9 @@ use crate::view::{RenderOptions, View, workload_name};
 
 impl View for QueueReport {
     fn screen(&self, options: &RenderOptions) -> String {
+        let idle = self.idle.as_ref().map(idle).unwrap_or_default();
         if self.gangs.is_empty() {
-            return "no gang is queued\n".to_owned();
+            return format!("no gang is queued\n{idle}");
         }
         let mut table = Table::new(&[
             "PLACE",
@@ -24,7 +27,7 @@ impl View for QueueReport {
         for gang in &self.gangs {
             table.row(row(gang, options));
         }
-        table.render(options)
+        table.render(options) + &idle
     }
 
     fn names(&self) -> Vec<String> {
@@ -36,6 +39,25 @@ impl View for QueueReport {
         }
         names
     }
+}
+
+/// Empty if the cluster has no idle accelerators.
+fn idle(idle: &IdleAccelerators) -> String {
+    let parts = [
+        (idle.reserved, "reserved"),
+        (idle.fragmented, "too scattered for the waiting gangs"),
+        (idle.no_demand, "requested by no gang"),
+        (idle.unusable, "on unusable nodes"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, why)| format!("{n} {why}"))
+        .collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    format!("\nIdle accelerators: {}\n", parts.join(", "))
 }
 
 fn row(gang: &QueuedGang, options: &RenderOptions) -> [Cell; 11] {

@@ -122,8 +122,6 @@ GANG       STATE      PRIORITY   QUEUED   MEMBERS   NODES
 workload   preempts   100        -        4         1
 
 workload: preempts since 60m (intent 1a2b3c4d): the cheapest
-VICTIM                       PRIORITY   PODS   COST             LOST WORK
-podgroup ml/old-workload-9   10         4      0.27 GPU-hours   0.13 GPU-hours
 
 no events
 "

@@ -201,10 +201,7 @@ fn a_gang_that_waits_longer_is_not_overtaken() {
     let answer = ask(objects, 1, 8, &json!({}));
     assert_eq!(answer.gangs[0].verdict, Verdict::DoesNotFit);
     let reason = answer.gangs[0].reason.as_deref().unwrap();
-    assert!(
-        reason.contains("queued behind workload ml/first"),
-        "{reason}"
-    );
+    assert!(reason.contains("queued behind 1 gang"), "{reason}");
 }
 
 #[test]

@@ -248,6 +248,7 @@ fn history_entry(
         phases: Phases::default(),
         lost_accelerator_seconds: 0,
         restart_accelerator_seconds: 0,
+        preemptor: None,
     }
 }
 

@@ -1,10 +1,13 @@
 //! Training progress: the latest report of all processes.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::member::Member;
 use lockstep_api::names::annotations;
 use lockstep_api::node_agent::MemberProgress;
 use lockstep_api::words::took;
-use lockstep_api::workload::{ProgressMetric, TrainingProgress};
+use lockstep_api::workload::{ProgressMetric, SlowMember, TrainingProgress};
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -14,6 +17,8 @@ use crate::pods::PodView;
 const RECORD_EVERY: TimeDelta = TimeDelta::seconds(30);
 /// Intervals between checkpoints that are kept.
 const INTERVALS: usize = 5;
+/// Most members that are named as slow.
+const SLOWEST: usize = 8;
 
 impl Ledger {
     /// Records the latest reported step and checkpoint, together with other changes or once per
@@ -43,11 +48,13 @@ impl Ledger {
             && is_to_be_noted(last.step_time, before, recording)
         {
             let metrics = self.metrics(facts, &reported);
+            let slowest = slowest(steps_of_domain(facts, &reported, last), last.step, rate);
             let recorded = self.progress.get_or_insert_default();
             (recorded.step, recorded.step_time) = (last.step, last.step_time);
             recorded.total = reported.iter().filter_map(|(_, p)| p.total).max();
             recorded.steps_per_hour = rate;
             recorded.metrics = metrics;
+            recorded.slowest = slowest;
             estimate(recorded);
         }
         if let (Some((time, step)), Some(recorded)) = (checkpoint, &mut self.progress)
@@ -100,6 +107,45 @@ impl Ledger {
     }
 }
 
+/// Steps of the members of the restart domain in which this report was made.
+fn steps_of_domain(
+    facts: &Facts<'_>,
+    reported: &[Reported<'_>],
+    last: &MemberProgress,
+) -> Vec<(String, i64)> {
+    let of_last = reported.iter().find(|(_, p)| std::ptr::eq(*p, last));
+    let member = of_last.and_then(|(pod, _)| pod.identity.member.as_ref());
+    let mut domains = facts.gangs.iter().flat_map(|gang| &gang.domains);
+    let domain = member.and_then(|m| domains.find(|d| d.members.contains(m)));
+    let members: BTreeSet<&Member> = domain.iter().flat_map(|d| &d.members).collect();
+    let current = reported.iter().filter(|(_, p)| p.attempt == last.attempt);
+    current
+        .filter_map(|(pod, p)| Some((pod.identity.member.as_ref()?, p.step)))
+        .filter(|(member, _)| members.contains(member))
+        .map(|(member, step)| (member.to_string(), step))
+        .collect()
+}
+
+/// Members that are behind by more than the steps between two reports of an agent, about a minute.
+fn slowest(steps: Vec<(String, i64)>, last: i64, rate: Option<i64>) -> Vec<SlowMember> {
+    let Some(rate) = rate else {
+        return Vec::new();
+    };
+    let usual = (rate / 60).max(1);
+    let mut slow: Vec<SlowMember> = steps
+        .into_iter()
+        .map(|(member, step)| SlowMember {
+            behind: last.saturating_sub(step),
+            member,
+            step,
+        })
+        .filter(|slow| slow.behind > usual)
+        .collect();
+    slow.sort_by(|a, b| (b.behind, &a.member).cmp(&(a.behind, &b.member)));
+    slow.truncate(SLOWEST);
+    slow
+}
+
 /// Time left at the recorded rate, and the summary.
 fn estimate(recorded: &mut TrainingProgress) {
     let total = recorded.total.filter(|total| *total > 0).map(i128::from);
@@ -150,4 +196,32 @@ fn annotated_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
     let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
     let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
     (at <= facts.now).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_behind_by_more_than_a_minute_of_steps_are_named_the_slowest_first() {
+        let steps = |behind: &[i64]| {
+            let each = behind.iter().enumerate();
+            each.map(|(n, behind)| (format!("g/0/{n}"), 1000 - behind))
+                .collect::<Vec<_>>()
+        };
+        let named = |behind: &[i64], rate| {
+            let slow = slowest(steps(behind), 1000, rate);
+            let each = slow.into_iter();
+            each.map(|s| (s.member, s.step, s.behind))
+                .collect::<Vec<_>>()
+        };
+        // 60 steps a minute.
+        let expected = [
+            ("g/0/3".to_owned(), 900, 100),
+            ("g/0/1".to_owned(), 939, 61),
+        ];
+        assert_eq!(named(&[0, 61, 60, 100], Some(3600)), expected);
+        assert_eq!(named(&[0, 61], None), []);
+        assert_eq!(named(&[100; 20], Some(3600)).len(), SLOWEST);
+    }
 }

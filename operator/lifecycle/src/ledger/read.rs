@@ -24,6 +24,7 @@ impl Ledger {
             observed_generation: _,
             phase: _,
             reason: _,
+            phases: _,
             replicas: _,
             selector: _,
             message: _,

@@ -45,6 +45,7 @@ fn noise() -> Summary {
         groups: BTreeMap::new(),
         selector: Some("noise".into()),
         scheduled_time: Some(DateTime::UNIX_EPOCH),
+        phases: Vec::new(),
     }
 }
 
@@ -86,6 +87,7 @@ fn progress() -> impl Strategy<Value = TrainingProgress> {
         steps_per_hour: Some(60),
         seconds_left: Some((100 - step) * 60),
         summary: "1%".to_owned(),
+        slowest: Vec::new(),
         metrics: vec![ProgressMetric {
             name: "loss".to_owned(),
             value: "2.5".to_owned(),
@@ -278,6 +280,7 @@ prop_compose! {
             phases: Phases { detect_ms: attempt, ..Phases::default() },
             lost_accelerator_seconds,
             restart_accelerator_seconds,
+            preemptor: None,
         }
     }
 }

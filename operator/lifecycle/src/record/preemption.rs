@@ -31,6 +31,11 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
         for domain in &gang.domains {
             let action = FailureAction::RecreateGang;
             ledger.record_interruption(facts, &domain.key, &cause, action);
+            let last = ledger.history.first_mut();
+            let own = last.filter(|e| domain.key.as_str() == e.domain && e.cause == cause);
+            if let (Some(entry), Some(gang)) = (own, facts.gang_view(&gang.key)) {
+                entry.preemptor.clone_from(&gang.preemptor);
+            }
         }
         ledger.preemptions += 1;
         ledger.release_gang(facts, &gang.key, None);

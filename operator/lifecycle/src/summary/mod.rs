@@ -18,13 +18,16 @@ use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::membership::Membership;
 use lockstep_api::names::labels;
-use lockstep_api::workload::{Backend, Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{Backend, Phase, PhaseChange, TrainingWorkloadStatus};
 
 use crate::facts::Facts;
 use crate::ledger::{Ledger, Outcome};
 use crate::wake::Wake;
 use admission::{has_members, is_coming_up};
 use counts::Counts;
+
+/// Number of changes of the phase that the status keeps.
+const PHASES: usize = 20;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
@@ -42,6 +45,7 @@ pub(crate) struct Summary {
     /// Of the group that `spec.replicas` counts.
     pub selector: Option<String>,
     pub scheduled_time: Option<DateTime<Utc>>,
+    pub phases: Vec<PhaseChange>,
 }
 
 /// The summary, and the time of its next change by time alone. `before`: the last read status.
@@ -57,6 +61,7 @@ pub(crate) fn summarize(
     let conditions = conditions::all(facts, ledger, &groups, &ready, before, &mut wake);
     let phase = phase(facts, ledger, &membership, &conditions);
     let (reason, message) = why(phase, ledger, &conditions);
+    let phases = changes(before, phase, &reason, facts.now);
     let summary = Summary {
         observed_generation: facts.view.generation(),
         phase,
@@ -68,8 +73,29 @@ pub(crate) fn summarize(
         groups,
         selector: scale_selector(facts),
         scheduled_time: placed_at(facts, ledger).or(before.scheduled_time),
+        phases,
     };
     (summary, wake)
+}
+
+/// The last changes of the phase, with this one if the phase differs.
+fn changes(
+    before: &TrainingWorkloadStatus,
+    phase: Phase,
+    reason: &str,
+    now: DateTime<Utc>,
+) -> Vec<PhaseChange> {
+    let mut changes = before.phases.clone();
+    if before.phase != Some(phase) {
+        changes.push(PhaseChange {
+            phase,
+            reason: reason.to_owned(),
+            since: now,
+        });
+        let surplus = changes.len().saturating_sub(PHASES);
+        changes.drain(..surplus);
+    }
+    changes
 }
 
 fn ready(

@@ -42,6 +42,11 @@ fn a_preempted_gang_leaves_whole_and_queues_again_uncounted() {
         (s.history.len(), s.history[0].cause.kind),
         (1, CauseKind::Preempted)
     );
+    let by = s.history[0].preemptor.clone().unwrap();
+    assert_eq!((&*by.namespace, &*by.name), ("ns", "boss"));
+    assert_eq!(by.priority, 500);
+    let group = w.groups().remove("workload").unwrap();
+    assert_eq!(group.status.unwrap().preemptor, None);
     assert_eq!(w.condition("DisruptionTarget"), "!NotPreempted");
 }
 

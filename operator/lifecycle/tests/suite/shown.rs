@@ -111,6 +111,14 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
             w.story(10)
         );
         assert!(text.contains(message), "{phase:?}: {text}");
+        let changes = w.status().phases;
+        let last = changes.last().unwrap();
+        assert_eq!(last.phase, phase);
+        assert!(
+            changes
+                .windows(2)
+                .all(|two| two[0].phase != two[1].phase && two[0].since <= two[1].since)
+        );
         // Column QUEUED. A preempted workload waits from the release of its nodes.
         let waits = w.status().accounting.waiting_since.is_some();
         let queues = matches!(phase, Phase::Pending | Phase::Preempting);

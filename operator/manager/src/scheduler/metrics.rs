@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::metrics::{decisions, restarts, waits};
-use lockstep_scheduler::SchedulingPlan;
+use lockstep_scheduler::{IdleAccelerators, SchedulingPlan};
 
 #[derive(Clone, Debug)]
 pub struct SchedulerMetrics {
@@ -24,6 +24,12 @@ pub struct SchedulerMetrics {
     preempted_in: Histogram,
     withdrawn: Family<WithdrawnLabel, Counter>,
     many_faults: Gauge,
+    idle: Family<IdleLabel, Gauge>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct IdleLabel {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -127,6 +133,7 @@ impl Default for SchedulerMetrics {
             preempted_in: restarts(),
             withdrawn: Family::default(),
             many_faults: Gauge::default(),
+            idle: Family::default(),
         }
     }
 }
@@ -146,9 +153,21 @@ impl SchedulerMetrics {
             changes
         };
         self.many_faults.set(i64::from(plan.many_faults));
+        self.show_idle(&plan.idle);
         self.cycles
             .get_or_create(&SchedulerCycleLabels { kind, result })
             .observe(time.as_secs_f64());
+    }
+
+    fn show_idle(&self, idle: &IdleAccelerators) {
+        for (reason, n) in [
+            ("reserved", idle.reserved),
+            ("fragmented", idle.fragmented),
+            ("noDemand", idle.no_demand),
+            ("unusable", idle.unusable),
+        ] {
+            self.idle.get_or_create(&IdleLabel { reason }).set(n);
+        }
     }
 
     pub fn wrote(
@@ -231,6 +250,7 @@ impl SchedulerMetrics {
         for reason in Withdrawal::ALL.map(Withdrawal::as_str) {
             drop(metrics.withdrawn.get_or_create(&WithdrawnLabel { reason }));
         }
+        metrics.show_idle(&IdleAccelerators::default());
         metrics.show_waits(registry);
         metrics.show_decisions(registry);
         metrics
@@ -259,6 +279,11 @@ impl SchedulerMetrics {
             "lockstep_scheduler_cycle_seconds",
             "Duration of a scheduling cycle, by kind: upkeep (no gang requested capacity), placement, preemption (the cycle searched for victims); by result: changes, nothing",
             self.cycles.clone(),
+        );
+        registry.register(
+            "lockstep_accelerators_idle",
+            "Accelerators that no pod holds, by reason: reserved (for members without pods, moves and waiting gangs), fragmented (free in pieces too small for the gangs that wait for them), noDemand (free, and no gang waits for them), unusable (on cordoned, unready and faulty nodes)",
+            self.idle.clone(),
         );
         registry.register(
             "lockstep_moves_stopped_by_faults",
@@ -399,6 +424,7 @@ mod tests {
             "lockstep_preemption_seconds_sum 15",
             "lockstep_preemption_intents_withdrawn_total{reason=\"void\"} 0",
             "lockstep_placements_total 2",
+            "lockstep_accelerators_idle{reason=\"noDemand\"} 0",
             "lockstep_queue_wait_seconds_count{priority_class=\"urgent\",how=\"backfill\"} 0",
             "lockstep_scheduler_cycle_seconds_count{kind=\"preemption\",result=\"changes\"} 0",
         ] {

@@ -248,6 +248,7 @@ mod tests {
             phases: Phases::default(),
             lost_accelerator_seconds: 640,
             restart_accelerator_seconds: 80,
+            preemptor: None,
         }
     }
 

@@ -58,6 +58,11 @@ impl Capacity {
         free
     }
 
+    /// Free amounts of a node, less assigned members without pods.
+    pub fn left(&self, node: NodeIx) -> &[i64] {
+        self.free.free(node)
+    }
+
     pub fn take(&mut self, node: NodeIx, amounts: &Amounts) {
         self.free.add_pod(node, amounts);
         self.reserved.insert(node);

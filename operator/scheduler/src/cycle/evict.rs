@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_api::scheduling::{Preemption, Preemptor, Victim};
 use lockstep_model::Pod;
 
 use super::state::Cycle;
 use super::victims::{Progress, ValidIntent, VictimState};
 use crate::context::Context;
-use crate::gang::state::GangState;
+use crate::gang::state::{GangState, PreemptedGang};
 use crate::messages;
 use crate::plan::{PodRef, Step};
 use crate::refusal::record_eviction;
@@ -32,14 +32,24 @@ impl Cycle<'_> {
         let same = |v: &&Victim| victim.checkpoint_deadline.is_some() && v.uid == victim.uid;
         let priced = actual.victims.iter().find(same).unwrap_or(victim);
         let text = messages::preempted_by(&self.gangs[at], actual, priced);
-        let preemptor = self.gangs[at].input.key.clone();
+        let priority = self.gangs[at].priority();
+        let input = Arc::clone(&self.gangs[at].input);
+        let preemptor = input.key.clone();
         // An eviction is repeated only if budgets refused it.
         let first = victim.eviction_requested_at.unwrap_or(context.now);
         self.limits.evictions.note(&victim.uid, victim.pods, first);
         let gang = state.gang.map(|at| &mut self.gangs[at]);
         let Some(pod) = &state.pod else {
             if let Some(gang) = gang {
-                gang.preempted = Some((preemptor, text));
+                gang.preempted = Some(PreemptedGang {
+                    by: preemptor,
+                    preemptor: Preemptor {
+                        namespace: input.key.namespace.to_string(),
+                        name: input.workload.name.clone(),
+                        priority,
+                    },
+                    message: text,
+                });
             }
             return;
         };

@@ -14,7 +14,7 @@ use lockstep_api::member::Member;
 use super::maintain::give_up;
 use crate::capacity::reservations::position;
 use crate::gang::decision::Decision;
-use crate::gang::pending::{GangName, Pending};
+use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
 use crate::waits::{circles, waits_for};
 
@@ -41,12 +41,15 @@ pub(super) fn break_circles(gangs: &mut [GangState]) {
         }) else {
             return;
         };
-        let mut behind = circle.iter().filter(|at| waits[**at].contains(&first));
-        let Some(&next) = behind.next() else {
+        let behind = circle.iter().filter(|at| waits[**at].contains(&first));
+        let gangs_behind = behind.count();
+        if gangs_behind == 0 {
             return;
+        }
+        let why = Pending::Exchange {
+            gangs: gangs_behind,
         };
-        let to = GangName::of(&gangs[positions[next]].input);
-        give_up_first(&mut gangs[positions[first]], Pending::Exchange { to });
+        give_up_first(&mut gangs[positions[first]], why);
     }
 }
 

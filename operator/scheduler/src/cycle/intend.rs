@@ -1,6 +1,6 @@
 //! The intent of a preemption, from the result of a victim search.
 
-use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_api::scheduling::{NextBest, Preemption, Victim};
 use lockstep_model::{Eviction, Pod, Source, VictimCost};
 
 use super::outcome::DecidedPreemption;
@@ -33,10 +33,9 @@ impl Turn<'_> {
             explanation: String::new(),
             at_least: whole(decision.at_least),
             proven: decision.proven,
-            next_best: decision
-                .next_best
-                .as_ref()
-                .map(|next| messages::next_best(&next.victims, whole(next.cost))),
+            next_best: decision.next_best.as_ref().map(|next| NextBest {
+                cost: whole(next.cost),
+            }),
             binding: None,
         };
         intent.id = intent_id(&intent);

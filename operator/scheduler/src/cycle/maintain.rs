@@ -135,6 +135,7 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
         }
         return;
     }
+    gang.status_mut().preemptor = None;
     let conditions = &mut Arc::make_mut(&mut gang.status).conditions;
     let message =
         find(conditions, types::DISRUPTION_TARGET).map_or("preempted", |c| c.message.as_str());

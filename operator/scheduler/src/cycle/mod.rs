@@ -4,6 +4,7 @@ mod budgets;
 mod checkpoints;
 mod evict;
 mod exchange;
+mod idle;
 mod intend;
 mod intents;
 mod limits;
@@ -79,6 +80,7 @@ impl Cycle<'_> {
         self.note_places(&places);
         self.permit_moves();
         exchange::break_circles(&mut self.gangs);
+        let idle = self.idle_accelerators(&places);
         let mut steps = self.status_writes();
         steps.append(&mut self.steps);
 
@@ -100,6 +102,7 @@ impl Cycle<'_> {
             evaluated: self.queue.evaluated,
             searches: self.queue.searches,
             many_faults: faults.is_some(),
+            idle,
         };
         let cycle = SchedulingCycle {
             plan,

@@ -7,7 +7,6 @@ use lockstep_api::scheduling::QueueStatus;
 
 use super::state::Cycle;
 use crate::context::Context;
-use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
 use crate::plan::QueuePlace;
 
@@ -21,7 +20,7 @@ impl Cycle<'_> {
     /// Notes the places of the gangs that still wait at the end of the cycle.
     pub(super) fn note_places(&mut self, places: &[QueuePlace]) {
         let waiting = places.iter().filter(|p| !p.grows).map(|p| p.gang);
-        let waiting = waiting.filter(|&at| waits(&self.gangs[at]));
+        let waiting = waiting.filter(|&at| self.gangs[at].waits_in_queue());
         let mut of_priority: BTreeMap<i32, usize> = BTreeMap::new();
         let mut ahead: BTreeMap<usize, usize> = BTreeMap::new();
         for (number, at) in waiting.enumerate() {
@@ -39,18 +38,6 @@ impl Cycle<'_> {
             }
         }
     }
-}
-
-/// True if the gang waits in the queue of this scheduler. Held gangs delay no
-/// gang.
-fn waits(gang: &GangState) -> bool {
-    let pending = gang.pending.as_ref();
-    pending.is_some_and(|pending| {
-        !matches!(
-            pending,
-            Pending::Held(_) | Pending::KubeSchedulerPlaces { .. }
-        )
-    })
 }
 
 /// The place to write, or the written one while it differs little.

@@ -9,7 +9,7 @@ use lockstep_engine::{Amounts, Cluster, Infeasible, NodeIx};
 use super::outcome::{NoCapacity, Outcome, VictimSearch};
 use super::place::capacity_for;
 use super::state::Cycle;
-use super::turn::Turn;
+use super::turn::{Turn, kept_waiting_by};
 use crate::capacity::occupancy::holds;
 use crate::gang::moves::MoveSearch;
 use crate::gang::pending::Pending;
@@ -178,7 +178,7 @@ impl Turn<'_> {
             search = VictimSearch::Cached;
             MoveSearch::Preempts
         } else {
-            let reserved = self.kept_waiting_by(&self.attempt(), free);
+            let reserved = kept_waiting_by(&self.attempt(), free);
             MoveSearch::Waits(reserved.unwrap_or_else(|| pending.clone()))
         };
         let verdict = Verdict {

@@ -53,9 +53,12 @@ fn compose(context: &Context<'_>, memory: &Memory, capacity: &Capacity, gang: &m
     // queue.
     let withdrawn =
         gang.disrupted() && !capacity.evicting.contains(gang.uid()) && !gang.input.released();
-    let disruption = if let Some((_, text)) = gang.preempted.clone() {
+    let disruption = if let Some(preempted) = gang.preempted.clone() {
+        gang.status_mut().preemptor = Some(preempted.preemptor);
+        let text = preempted.message;
         Some((true, reasons::PREEMPTION_BY_SCHEDULER, text))
     } else if withdrawn {
+        gang.status_mut().preemptor = None;
         let text = "the preemption was withdrawn".to_owned();
         Some((false, reasons::SCHEDULED, text))
     } else {
@@ -112,7 +115,7 @@ fn write_of(context: &Context<'_>, memory: &mut Memory, gang: &GangState) -> Opt
             workload_uid: gang.input.workload.uid.clone(),
             observed: gang.all_pods().map(|p| p.uid.clone()).collect(),
         }),
-        preemptor: gang.preempted.as_ref().map(|(by, _)| by.clone()),
+        preemptor: gang.preempted.as_ref().map(|p| p.by.clone()),
     })
 }
 

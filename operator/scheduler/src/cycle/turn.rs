@@ -11,7 +11,7 @@ use super::outcome::{NoCapacity, Outcome, Waiting};
 use super::place::{attempt, capacity_for, is_evictable, move_request, placement_request};
 use super::state::Cycle;
 use crate::context::Context;
-use crate::gang::pending::{GangName, Pending};
+use crate::gang::pending::Pending;
 use crate::gang::state::{GangState, new_placement};
 use crate::input::hold::Hold;
 use crate::memory::equivalence_class::{EquivalenceClass, Request};
@@ -155,7 +155,7 @@ impl<'c> Turn<'c> {
             Ok(outcome) => outcome,
             Err(mut no_capacity) => {
                 self.count_nodes(&mut no_capacity.pending, &left);
-                let reserved = self.kept_waiting_by(&attempt, &free);
+                let reserved = kept_waiting_by(&attempt, &free);
                 waits(*no_capacity, reserved, self.reservation())
             }
         }
@@ -225,18 +225,10 @@ impl<'c> Turn<'c> {
         };
         Ok((placement, Some(promise)))
     }
+}
 
-    /// Set if the gang would fit without the reservations of other gangs.
-    pub(super) fn kept_waiting_by(
-        &self,
-        attempt: &PlacementAttempt<'_>,
-        free: &Cluster,
-    ) -> Option<Pending> {
-        let by = attempt.kept_waiting_by(free);
-        let (first, others) = by.split_first()?;
-        Some(Pending::Reserved {
-            gang: GangName::of(&self.cycle.gangs.get(first.gang)?.input),
-            others: others.len(),
-        })
-    }
+/// Set if the gang would fit without the reservations of other gangs.
+pub(super) fn kept_waiting_by(attempt: &PlacementAttempt<'_>, free: &Cluster) -> Option<Pending> {
+    let gangs = attempt.kept_waiting_by(free).len();
+    (gangs > 0).then_some(Pending::Reserved { gangs })
 }

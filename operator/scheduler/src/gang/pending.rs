@@ -3,14 +3,12 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
-use lockstep_api::ids::GangKey;
 use lockstep_api::scheduling::Refusal;
 use lockstep_engine::{Infeasible, Names};
 use lockstep_model::UnsuitableNodes;
 use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
-use crate::input::GangInput;
 use crate::input::hold::Hold;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;
@@ -67,8 +65,8 @@ pub enum Pending {
     },
     /// Gangs exchange nodes. This gang releases its nodes first.
     Exchange {
-        /// First gang that takes some of the nodes.
-        to: GangName,
+        /// Number of gangs that take some of the nodes.
+        gangs: usize,
     },
     /// As many other gangs move as the settings permit.
     MoveLimit {
@@ -78,8 +76,7 @@ pub enum Pending {
     ManyFaults(ManyFaults),
     /// The gang would fit without the reservations of gangs ahead in the queue.
     Reserved {
-        gang: GangName,
-        others: usize,
+        gangs: usize,
     },
 }
 
@@ -134,23 +131,6 @@ impl Shortage {
         match &self.nodes {
             Some(nodes) => format!("{reason}; {nodes}"),
             None => reason,
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GangName {
-    pub namespace: Arc<str>,
-    pub workload: String,
-    pub key: GangKey,
-}
-
-impl GangName {
-    pub(crate) fn of(gang: &GangInput) -> Self {
-        Self {
-            namespace: gang.key.namespace.clone(),
-            workload: gang.workload.name.clone(),
-            key: gang.gang.key.clone(),
         }
     }
 }

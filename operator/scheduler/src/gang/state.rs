@@ -9,7 +9,7 @@ use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{
-    Backfill, MoveTarget, NodePlacement, ObservedSpec, Placement, PodGroupStatus,
+    Backfill, MoveTarget, NodePlacement, ObservedSpec, Placement, PodGroupStatus, Preemptor,
 };
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Occupant, Pod};
@@ -48,8 +48,7 @@ pub struct GangState {
     pub backfill: Option<Backfill>,
     /// As read, then as desired. Copied on change, because large gangs have long lists of nodes.
     pub status: Arc<PodGroupStatus>,
-    /// Preemptor of the gang, and the message for condition DisruptionTarget.
-    pub preempted: Option<(Key, String)>,
+    pub(crate) preempted: Option<PreemptedGang>,
     pub pending: Option<Pending>,
     /// Set if the victims of its intent wait for the eviction limit.
     pub(crate) paced: Option<LimitReached>,
@@ -58,6 +57,16 @@ pub struct GangState {
     pub(crate) target: Assignments,
     /// Result of this cycle's search for the open move.
     pub(crate) move_search: Option<MoveSearch>,
+}
+
+/// Why a gang is preempted.
+#[derive(Clone, Debug)]
+pub(crate) struct PreemptedGang {
+    /// Pod group of the preemptor.
+    pub by: Key,
+    pub preemptor: Preemptor,
+    /// For condition DisruptionTarget.
+    pub message: String,
 }
 
 impl GangState {
@@ -98,6 +107,14 @@ impl GangState {
         let own = self.input.workload.backend;
         own.unwrap_or(context.settings.backend)
             .kube_scheduler_places()
+    }
+
+    /// True if the gang waits in the queue of this scheduler. Held gangs delay no gang.
+    pub(crate) fn waits_in_queue(&self) -> bool {
+        match &self.pending {
+            None | Some(Pending::Held(_) | Pending::KubeSchedulerPlaces { .. }) => false,
+            Some(_) => true,
+        }
     }
 
     pub fn phase(&self) -> &GangPhase {

@@ -412,6 +412,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         }),
         last_preemption: record.last_preemption.clone(),
         withdrawn_preemptions: None,
+        preemptor: None,
         checkpoint_request: record.checkpoint_request.clone(),
         excluded_nodes: record.excluded_nodes.clone(),
         move_target: record.move_target.clone(),

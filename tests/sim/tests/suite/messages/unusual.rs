@@ -2,10 +2,10 @@
 
 use lockstep_model::Dims;
 use lockstep_model::volumes::MissingVolume;
+use lockstep_scheduler::Pending;
 use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::messages::pending;
 use lockstep_scheduler::size::TooLarge;
-use lockstep_scheduler::{GangName, Pending};
 
 /// Nodes whose kubelets rejected a pod.
 fn rejecting(others: usize) -> Pending {
@@ -13,14 +13,6 @@ fn rejecting(others: usize) -> Pending {
         node: "n1".into(),
         others,
         next_try: "2026-11-18T11:08:47Z".parse().unwrap(),
-    }
-}
-
-fn large(key: &str) -> GangName {
-    GangName {
-        namespace: "ml".into(),
-        workload: "large".into(),
-        key: key.parse().unwrap(),
     }
 }
 
@@ -37,13 +29,8 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
         rejecting(0),
         rejecting(2),
         Pending::Held(Hold::Volume(MissingVolume::Deleting("data".into()))),
-        Pending::Reserved {
-            gang: large("workload"),
-            others: 1,
-        },
-        Pending::Exchange {
-            to: large("workers.1"),
-        },
+        Pending::Reserved { gangs: 2 },
+        Pending::Exchange { gangs: 1 },
     ];
     let dims = Dims::new([], []);
     let words = waits.iter().map(|p| (p.reason(), pending(p, &dims)));
