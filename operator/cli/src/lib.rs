@@ -22,7 +22,10 @@
 //! | [`doctor`], [`doctor_facts`] | checks of the installation | no |
 //! | [`version`] | versions of the components | no |
 //! | [`explain`] | status and events of a workload | no |
+//! | [`dashboard`] | documents of the dashboard's pages | no |
 //! | [`view`] | output formats | no |
+//! | [`reports`] | reports of the verbs that read the cluster | in `cluster` alone |
+//! | [`serve`] | the dashboard's pages and data over HTTP | in `cluster` alone |
 //! | [`commands`], [`outcome`] | commands from arguments to exit code | in `cluster` alone |
 //!
 //! Only `restart`, `suspend`, `resume` and `checkpoint` write to a cluster, one field each. Equal
@@ -33,6 +36,7 @@ pub mod args;
 pub mod change;
 pub mod cluster;
 pub mod commands;
+pub mod dashboard;
 pub mod doctor;
 pub mod doctor_facts;
 pub mod explain;
@@ -46,8 +50,10 @@ pub mod problem;
 pub mod published;
 pub mod queue;
 pub mod record;
+pub mod reports;
 pub mod requests;
 pub mod roles;
+pub mod serve;
 pub mod status;
 pub mod top;
 pub mod version;

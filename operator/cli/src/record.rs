@@ -3,14 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use lockstep_api::TrainingWorkload;
+use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::snapshot::{
     BudgetRecord, GangRecord, NodeRecord, PodRecord, PriorityClassRecord, VERSION, selected_keys,
 };
-use lockstep_model::{PriorityClass, SnapshotFile};
+use lockstep_model::{Budget, Node, Pod, PriorityClass, SnapshotFile, Weights};
 use lockstep_scheduler::{GangInput, PodSource, snapshot};
 
-use crate::cluster::Objects;
+/// Objects of a scheduling decision, sorted by namespace and name.
+#[derive(Debug, Default)]
+pub struct Objects {
+    pub nodes: Vec<Node>,
+    pub pods: Vec<Pod>,
+    pub budgets: Vec<Budget>,
+    pub classes: Vec<PriorityClass>,
+    pub groups: Vec<PodGroup>,
+    pub workloads: Vec<TrainingWorkload>,
+    /// Weights of namespaces in the queue.
+    pub weights: Weights,
+    pub unread: Vec<String>,
+}
 
 /// The snapshot, and messages about omitted objects. Pods keep the labels with these keys and the
 /// labels that budgets and required anti-affinity select.

@@ -11,8 +11,10 @@ const OF_NAMESPACE: (&str, &[&str]) = (
         include_str!("../../../config/rbac/trainingworkload_viewer_role.yaml"),
     ],
 );
+/// Role for the dashboard over the whole cluster.
+const DASHBOARD: &str = "lockstep-dashboard";
 /// Roles for the whole cluster.
-const OF_CLUSTER: [(&str, &[&str]); 2] = [
+const OF_CLUSTER: [(&str, &[&str]); 3] = [
     (
         "lockstep-whatif",
         &[include_str!("../../../config/rbac/whatif_role.yaml")],
@@ -20,6 +22,10 @@ const OF_CLUSTER: [(&str, &[&str]); 2] = [
     (
         "lockstep-oncall",
         &[include_str!("../../../config/rbac/oncall_role.yaml")],
+    ),
+    (
+        DASHBOARD,
+        &[include_str!("../../../config/rbac/dashboard_role.yaml")],
     ),
 ];
 /// Kinds without a namespace.
@@ -61,6 +67,19 @@ impl<'a> Right<'a> {
                     && of(rule.resources.as_ref(), self.resource)
                     && of(Some(&rule.verbs), self.verb)
             })
+    }
+}
+
+/// The role for the dashboard that grants a right, which is missing according to the API server's
+/// message; and its namespace, if it is bound there.
+pub fn for_dashboard(message: &str) -> (&'static str, Option<&str>) {
+    let place = message.split_once("in the namespace \"");
+    let namespace = place.and_then(|(_, rest)| Some(rest.split_once('"')?.0));
+    match Right::parse(message) {
+        Some(right) if namespace.is_some() && right.is_granted_by(OF_NAMESPACE.1) => {
+            (OF_NAMESPACE.0, namespace)
+        }
+        _ => (DASHBOARD, None),
     }
 }
 

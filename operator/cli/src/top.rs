@@ -5,6 +5,7 @@ use lockstep_api::PodGroup;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::workload::Group;
 use lockstep_model::CostModel;
+use lockstep_model::Resources;
 use lockstep_model::pods::pod_view::PodSpecView;
 use lockstep_model::pods::resources::pod_requests;
 use serde::Serialize;
@@ -90,9 +91,14 @@ fn requested_accelerators(workload: &TrainingWorkload, costs: &CostModel) -> i64
 }
 
 fn member_accelerators(group: &Group, costs: &CostModel) -> Option<i64> {
+    Some(costs.accelerators(&member_requests(group)?))
+}
+
+/// Requests of one member of a group; `None` if the template is unreadable.
+pub fn member_requests(group: &Group) -> Option<Resources> {
     let spec = serde_json::to_value(&group.template.0.spec).ok()?;
     let spec: PodSpecView = serde_json::from_value(spec).ok()?;
-    Some(costs.accelerators(&pod_requests(&spec).ok()?))
+    pod_requests(&spec).ok()
 }
 
 impl View for AcceleratorUse {

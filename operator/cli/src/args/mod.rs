@@ -11,9 +11,9 @@ pub use connection::Connection;
 pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
 pub use verbs::{
-    AgentsArgs, CheckpointArgs, CompletionArgs, ConvertArgs, ConvertFormat, DoctorArgs, DryRunArg,
-    ExplainArgs, LogsArgs, NamespaceArgs, NodesArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs,
-    VersionArgs, WhatifArgs, WriteArgs,
+    AgentsArgs, CheckpointArgs, CompletionArgs, ConvertArgs, ConvertFormat, DashboardArgs,
+    DoctorArgs, DryRunArg, ExplainArgs, LogsArgs, NamespaceArgs, NodesArgs, QueueArgs,
+    SnapshotArgs, StatusArgs, TopArgs, VersionArgs, WhatifArgs, WriteArgs,
 };
 
 /// Show and control training jobs that are placed, restarted and preempted as gangs.
@@ -154,6 +154,16 @@ Examples:
   kubectl lockstep doctor
   kubectl lockstep doctor -n ml -o json")]
     Doctor(DoctorArgs),
+    /// Serve pages about the cluster on this machine, with your own rights: use of the nodes, queue,
+    /// workloads, incidents, health. Writes nothing to the cluster.
+    ///
+    /// Prints an address with a secret token. Only programs of this machine can connect.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep dashboard --open
+  kubectl lockstep dashboard -n ml --view '#/workload?w=ml/llama'
+  kubectl lockstep dashboard --snapshot cluster.json.zst")]
+    Dashboard(DashboardArgs),
     /// Restart all members of a workload once. Does not use the restart budget.
     #[command(after_help = "\
 Examples:

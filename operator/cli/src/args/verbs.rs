@@ -334,3 +334,23 @@ pub struct DoctorArgs {
     #[command(flatten)]
     pub output: ScreenOutput,
 }
+
+/// Flags of `dashboard`.
+#[derive(Debug, Args)]
+pub struct DashboardArgs {
+    /// Which namespace. Default: all, or that of the context if you may not list workloads of all.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Port on this machine; 0: any free port.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub port: u16,
+    /// Open the page in a browser.
+    #[arg(long)]
+    pub open: bool,
+    /// Show this file, written by `snapshot`, instead of the cluster.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["namespace", "all_namespaces"])]
+    pub snapshot: Option<PathBuf>,
+    /// Begin with this view: the part of a page's address from `#/` on.
+    #[arg(long, value_name = "VIEW")]
+    pub view: Option<String>,
+}

@@ -63,6 +63,12 @@ impl ClusterReader {
         &self.server
     }
 
+    /// The problem of a request that a watch has made.
+    pub(super) fn problem(&self, error: &kube::Error, kind: &str) -> Problem {
+        let server = self.server.as_str();
+        RequestContext { server, kind }.problem(error)
+    }
+
     /// Awaits a request. Errors become a problem that names the kind.
     pub(super) async fn send<T>(
         &self,
@@ -253,4 +259,16 @@ pub fn names_in_kubeconfig(path: Option<&Path>, what: &str) -> Vec<String> {
         "clusters" => file.clusters.into_iter().map(|c| c.name).collect(),
         _ => file.auth_infos.into_iter().map(|u| u.name).collect(),
     }
+}
+
+/// Name of the context that a connection uses.
+pub fn context_name(connection: &Connection) -> String {
+    let read = || match &connection.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let chosen = connection.context.clone();
+    chosen
+        .or_else(|| read().ok()?.current_context)
+        .unwrap_or_default()
 }

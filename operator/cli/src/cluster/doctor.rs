@@ -5,6 +5,7 @@ use futures_util::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
@@ -244,7 +245,7 @@ impl ClusterReader {
         Ok(config.and_then(|(_, text)| scheduling_backend(&text)))
     }
 
-    async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {
+    pub(super) async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {
         let api: Api<Lease> = self.scoped(Some(namespace));
         let lease = self.send(api.get_opt(LEASE), "leases").await?;
         let spec = lease.and_then(|l| l.spec);
@@ -253,6 +254,23 @@ impl ClusterReader {
             renewed: spec.renew_time.as_ref().and_then(utc_micro),
             duration_seconds: i64::from(spec.lease_duration_seconds.unwrap_or_default()),
         }))
+    }
+
+    /// Namespace of the manager's lease: where its Deployment is.
+    pub(super) async fn lease_namespace(&self) -> String {
+        let deployments = self.manager_deployments(None).await.ok().flatten();
+        let first = deployments.and_then(|all| Some(all.first()?.namespace.clone()));
+        first.unwrap_or_else(|| NAMESPACE.to_owned())
+    }
+
+    /// Name of the user, as the API server knows it.
+    pub async fn user(&self) -> Option<String> {
+        let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
+        let review = SelfSubjectReview::default();
+        let params = PostParams::default();
+        let request = api.create(&params, &review);
+        let response = self.send(request, "selfsubjectreviews").await.ok()?;
+        response.status?.user_info?.username
     }
 
     async fn policies(&self) -> Result<Vec<PolicyFacts>, Problem> {

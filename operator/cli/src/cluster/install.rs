@@ -57,11 +57,12 @@ impl ClusterReader {
             .send(self.client.apiserver_version(), "version")
             .await?;
         let groups = self.send(self.client.list_api_groups(), "apis").await?;
-        let served = groups
+        let served: BTreeSet<String> = groups
             .groups
             .iter()
             .filter(|g| g.name == GROUP)
-            .flat_map(|g| g.versions.iter().map(|v| v.version.clone()));
+            .flat_map(|g| g.versions.iter().map(|v| v.version.clone()))
+            .collect();
         let managers = permitted(self.managers().await)?;
         let agents = match self.node_agents().await {
             Err(Problem::NotInstalled { .. }) => Some(Vec::new()),
@@ -69,7 +70,7 @@ impl ClusterReader {
         };
         Ok(VersionReport {
             kubernetes: Some(kubernetes.git_version),
-            api: Some(served.collect()),
+            api: Some(served),
             managers: managers.map(|pods| image_versions(&pods)),
             agents: agents.map(agent_versions),
             ..VersionReport::of_client()

@@ -3,13 +3,14 @@
 mod connect;
 mod doctor;
 mod install;
+mod live;
 mod logs;
 mod read;
 mod watch;
 mod workloads;
 mod write;
 
-pub use connect::{ClusterReader, names_in_kubeconfig, with_flags};
+pub use connect::{ClusterReader, context_name, names_in_kubeconfig, with_flags};
+pub use live::LiveView;
 pub use logs::{HowMuch, Lines};
-pub use read::Objects;
 pub use watch::Changes;

@@ -7,33 +7,20 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::time::{utc, utc_micro};
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_model::Weights;
 use lockstep_model::common::unreadable::Unreadable;
 use lockstep_model::parse::partial::{
     PartialBudget, PartialNode, PartialPod, PartialPriorityClass,
 };
 use lockstep_model::parse::quota_partial::PartialNamespace;
-use lockstep_model::{Budget, Node, Pod, PriorityClass, Weights};
 
 use super::ClusterReader;
 use crate::explain::{Happened, Story};
 use crate::problem::Problem;
+use crate::record::Objects;
 
 /// Most gangs of one workload whose events are read: each costs a request.
 const GANGS_WITH_EVENTS: usize = 8;
-
-/// Objects of a scheduling decision, sorted by namespace and name.
-#[derive(Debug, Default)]
-pub struct Objects {
-    pub nodes: Vec<Node>,
-    pub pods: Vec<Pod>,
-    pub budgets: Vec<Budget>,
-    pub classes: Vec<PriorityClass>,
-    pub groups: Vec<PodGroup>,
-    pub workloads: Vec<TrainingWorkload>,
-    /// Weights of namespaces in the queue.
-    pub weights: Weights,
-    pub unread: Vec<String>,
-}
 
 impl ClusterReader {
     /// All input of a decision. Pods and gangs are of one namespace, or of all.
@@ -96,21 +83,32 @@ impl ClusterReader {
 
     pub async fn story(&self, namespace: &str, name: &str) -> Result<Story, Problem> {
         let workload = self.workload(namespace, name).await?;
-        let own = workload.metadata.uid.clone();
         let groups = self.groups_of(&workload).await?;
-        let mut events = Vec::new();
-        let of_groups = groups
-            .iter()
-            .filter_map(|g| g.metadata.uid.clone())
-            .take(GANGS_WITH_EVENTS);
-        for uid in own.into_iter().chain(of_groups) {
-            events.extend(self.events(namespace, &uid).await?);
-        }
+        let events = self.events_of(&workload, &groups).await?;
         Ok(Story {
             workload,
             groups,
             events,
         })
+    }
+
+    /// Events of a workload and its gangs.
+    pub async fn events_of(
+        &self,
+        workload: &TrainingWorkload,
+        groups: &[PodGroup],
+    ) -> Result<Vec<Happened>, Problem> {
+        let namespace = workload.namespace().unwrap_or_default();
+        let own = workload.metadata.uid.clone();
+        let of_groups = groups
+            .iter()
+            .filter_map(|g| g.metadata.uid.clone())
+            .take(GANGS_WITH_EVENTS);
+        let mut events = Vec::new();
+        for uid in own.into_iter().chain(of_groups) {
+            events.extend(self.events(&namespace, &uid).await?);
+        }
+        Ok(events)
     }
 
     async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<Happened>, Problem> {
@@ -137,7 +135,7 @@ pub(super) fn readable<T>(
 }
 
 /// An error names the object.
-fn named<K, T>(kind: &str, object: &K, read: Result<T, Unreadable>) -> Result<T, String>
+pub(super) fn named<K, T>(kind: &str, object: &K, read: Result<T, Unreadable>) -> Result<T, String>
 where
     K: Resource<DynamicType = ()>,
 {

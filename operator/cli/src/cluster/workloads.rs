@@ -15,7 +15,7 @@ use super::ClusterReader;
 use super::read::{guarded, readable};
 use crate::objects::owns;
 use crate::problem::Problem;
-use crate::status::WorkloadObjects;
+use crate::status::{WorkloadObjects, domains};
 
 impl ClusterReader {
     pub async fn workloads(
@@ -164,15 +164,10 @@ impl ClusterReader {
             .collect();
         let selector = Some(required.join(",")).filter(|s| !s.is_empty());
         let nodes = self.list(nodes, selector.as_deref()).await?;
-        let domains = nodes.iter().map(|node| {
-            let value = |level: &TopologyLevel| node.labels().get(&level.key).map(String::as_str);
-            let values: Vec<&str> = levels
-                .iter()
-                .map(|level| value(level).unwrap_or("-"))
-                .collect();
-            (node.name_any(), values.join("/"))
-        });
-        Ok(domains.collect())
+        let labelled = nodes
+            .iter()
+            .filter_map(|n| Some((n.metadata.name.as_deref()?, n.labels())));
+        Ok(domains(levels, labelled))
     }
 }
 

@@ -5,17 +5,17 @@ use std::collections::hash_map::RandomState;
 
 use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
-use lockstep_api::PodGroup;
 use lockstep_model::{Rules, SnapshotFile};
 
-use super::show::{WallClock, left_out, show};
+use super::show::{WallClock, show};
 use crate::args::{Connection, SnapshotArgs, WhatifArgs};
 use crate::cluster::ClusterReader;
+use crate::file;
 use crate::file::Manifest;
 use crate::outcome::Outcome;
 use crate::published::published;
+use crate::reports::taken;
 use crate::whatif::{Verdict, WhatIfReport, what_if};
-use crate::{file, record};
 
 const DEFAULT_NAMESPACE: &str = "default";
 
@@ -143,22 +143,11 @@ async fn take(
     namespace: Option<String>,
     now: DateTime<Utc>,
 ) -> Result<SnapshotFile> {
-    let (snapshot, _) = taken(cluster, label_keys, namespace, now).await?;
+    let ((snapshot, _), notes) = taken(cluster, label_keys, namespace, now).await?;
+    for note in notes {
+        note!("{note}");
+    }
     Ok(snapshot)
-}
-
-/// Takes a snapshot. Also returns its pod groups.
-pub async fn taken(
-    cluster: &ClusterReader,
-    label_keys: &BTreeSet<&str>,
-    namespace: Option<String>,
-    now: DateTime<Utc>,
-) -> Result<(SnapshotFile, Vec<PodGroup>)> {
-    let objects = cluster.objects(namespace.as_deref()).await?;
-    let groups = objects.groups.clone();
-    let (snapshot, unread) = record::record(objects, label_keys, namespace, now);
-    left_out(unread);
-    Ok((snapshot, groups))
 }
 
 fn contents(file: &SnapshotFile) -> String {

@@ -10,6 +10,7 @@ macro_rules! note {
 
 mod complete;
 mod convert;
+mod dashboard;
 mod engine;
 mod logs;
 mod read;
@@ -48,6 +49,9 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Whatif(command) => {
             return engine::whatif(&args.connection, command, clock).await;
         }
+        Command::Dashboard(command) => {
+            return dashboard::dashboard(&args.connection, command, clock).await;
+        }
         Command::Version(command) => return read::version(&args.connection, command, clock).await,
         _ => {}
     }
@@ -74,6 +78,7 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Handled before the connection.
         Command::Whatif(_)
+        | Command::Dashboard(_)
         | Command::Version(_)
         | Command::Completion(_)
         | Command::Options

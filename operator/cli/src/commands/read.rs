@@ -1,21 +1,13 @@
-use std::collections::BTreeSet;
-
 use anyhow::Result;
-use chrono::{DateTime, Utc};
 
-use super::engine::taken;
-use super::show::{WallClock, left_out, show, watch};
+use super::show::{WallClock, show, watch};
 use crate::args::{
     AgentsArgs, Connection, DoctorArgs, ExplainArgs, Format, NodesArgs, QueueArgs, StatusArgs,
     TopArgs, VersionArgs,
 };
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
-use crate::problem::Problem;
-use crate::published::node_health;
-use crate::queue::{QueueReport, queue_without_places};
-use crate::status::StatusReport;
-use crate::top::AcceleratorUse;
+use crate::reports::{self, Noted};
 use crate::version::VersionReport;
 use crate::view::View;
 
@@ -41,7 +33,7 @@ pub async fn status(
     clock: WallClock,
 ) -> Result<Outcome> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
-    let read = async || report(cluster, namespace, &args.name, clock).await;
+    let read = async || reports::status(cluster, namespace, &args.name, clock()).await;
     show_or_watch(
         cluster,
         Some(namespace),
@@ -51,16 +43,6 @@ pub async fn status(
         read,
     )
     .await
-}
-
-async fn report(
-    cluster: &ClusterReader,
-    namespace: &str,
-    name: &str,
-    clock: WallClock,
-) -> Result<StatusReport> {
-    let objects = cluster.of_workload(namespace, name).await?;
-    Ok(crate::status::status(&objects, clock()))
 }
 
 /// Without a cluster, shows the version of this program and the error.
@@ -85,15 +67,7 @@ pub async fn version(
 pub async fn top(cluster: &ClusterReader, args: &TopArgs, clock: WallClock) -> Result<Outcome> {
     let namespace = args.scope.namespace.as_deref();
     let labels = args.selector.as_deref();
-    let (workloads, unread) = cluster.workloads(namespace, labels).await?;
-    left_out(unread);
-    let groups = cluster.groups(namespace).await?;
-    let nodes = cluster.accelerators_of_nodes().await?;
-    let report = AcceleratorUse {
-        only_namespace: namespace.map(str::to_owned),
-        only_labels: labels.map(str::to_owned),
-        ..crate::top::top(&workloads, &groups, nodes)
-    };
+    let report = noted(reports::top(cluster, namespace, labels).await?);
     show(&report, args.output.format, clock)?;
     Ok(Outcome::Done)
 }
@@ -103,28 +77,14 @@ pub async fn agents(
     args: &AgentsArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
-    let objects = cluster.node_agents().await?;
-    let pods = cluster.agent_pods(args.agent_namespace.as_deref()).await?;
-    let report = crate::agents::agents(&objects, pods.as_deref());
+    let report = reports::agents(cluster, args.agent_namespace.as_deref()).await?;
     show(&report, args.output.format, clock)?;
     Ok(Outcome::Done)
 }
 
 pub async fn nodes(cluster: &ClusterReader, args: &NodesArgs, clock: WallClock) -> Result<Outcome> {
-    let text = cluster
-        .manager_config(args.manager_namespace.as_deref())
-        .await?;
-    let config = match text {
-        Some((_, text)) => node_health(&text),
-        None => Err("forbidden or not found".to_owned()),
-    };
-    if let Err(why) = &config {
-        note!(
-            "warning: cannot read the manager's configuration: {why}; using the built-in signals"
-        );
-    }
-    let (nodes, groups) = (cluster.partial_nodes().await?, cluster.groups(None).await?);
-    let report = crate::nodes::nodes(&nodes, &groups, config.as_ref().ok(), clock());
+    let namespace = args.manager_namespace.as_deref();
+    let report = noted(reports::nodes(cluster, namespace, clock()).await?);
     show(&report, args.output.format, clock)?;
     Ok(Outcome::Done)
 }
@@ -135,10 +95,8 @@ pub async fn doctor(
     clock: WallClock,
 ) -> Result<Outcome> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
-    let facts = cluster
-        .install_facts(namespace, args.agent_namespace.as_deref())
-        .await?;
-    let diagnosis = crate::doctor::diagnose(&facts, clock());
+    let agents = args.agent_namespace.as_deref();
+    let diagnosis = reports::doctor(cluster, namespace, agents, clock()).await?;
     show(&diagnosis, args.output.format, clock)?;
     Ok(if diagnosis.failed() {
         Outcome::Unhealthy
@@ -153,8 +111,8 @@ pub async fn explain(
     clock: WallClock,
 ) -> Result<Outcome> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
-    let story = cluster.story(namespace, &args.name).await?;
-    show(&crate::explain::explain(&story), args.output.format, clock)?;
+    let report = reports::explain(cluster, namespace, &args.name).await?;
+    show(&report, args.output.format, clock)?;
     Ok(Outcome::Done)
 }
 
@@ -166,7 +124,11 @@ pub async fn queue(cluster: &ClusterReader, args: &QueueArgs, clock: WallClock) 
         );
     }
     let selector = args.selector.as_deref();
-    let read = async || waiting(cluster, namespace, selector, clock()).await;
+    let read = async || {
+        Ok(noted(
+            reports::queue(cluster, namespace, selector, clock()).await?,
+        ))
+    };
     show_or_watch(
         cluster,
         namespace,
@@ -178,36 +140,10 @@ pub async fn queue(cluster: &ClusterReader, args: &QueueArgs, clock: WallClock) 
     .await
 }
 
-async fn waiting(
-    cluster: &ClusterReader,
-    namespace: Option<&str>,
-    selector: Option<&str>,
-    now: DateTime<Utc>,
-) -> Result<QueueReport> {
-    let everything = taken(cluster, &BTreeSet::new(), namespace.map(str::to_owned), now).await;
-    let mut report = match (everything, namespace) {
-        (Err(error), Some(namespace)) if forbidden(&error) => {
-            note!("warning: places are read from the gangs and can be a minute old: {error}");
-            let (workloads, unread) = cluster.workloads(Some(namespace), None).await?;
-            left_out(unread);
-            let groups = cluster.groups(Some(namespace)).await?;
-            queue_without_places(namespace, &groups, &workloads)
-        }
-        (everything, _) => {
-            let (snapshot, groups) = everything?;
-            crate::queue::queue(&snapshot, &groups)
-        }
-    };
-    if let Some(selector) = selector {
-        let selected = cluster.selected(namespace, selector).await?;
-        let chosen: BTreeSet<(&str, &str)> = selected.iter().map(|(n, w)| (&**n, &**w)).collect();
-        report
-            .gangs
-            .retain(|g| chosen.contains(&(g.namespace.as_str(), g.workload.as_str())));
+/// Prints the warnings of a report.
+fn noted<T>((report, notes): Noted<T>) -> T {
+    for note in notes {
+        note!("{note}");
     }
-    Ok(report)
-}
-
-fn forbidden(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Problem::NotAllowed { .. }))
+    report
 }

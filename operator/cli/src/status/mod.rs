@@ -15,7 +15,8 @@ use lockstep_api::scheduling::{PodGroupStatus, QueueStatus};
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
     Backend, Cause, CauseKind, CheckpointRequest, DomainStatus, FailureAction, GroupStatus,
-    HistoryEntry, Incident, IncidentStage, Phase, PodReplacement, TrainingProgress,
+    HistoryEntry, Incident, IncidentStage, Phase, PodReplacement, TopologyLevel, TopologyMode,
+    TrainingProgress,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -203,6 +204,29 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         budget,
         next: advice::next(workload, &status, budget, now),
     }
+}
+
+/// What a reader can do next, most important first; and the restarts that are left.
+pub fn next_steps(workload: &TrainingWorkload, now: DateTime<Utc>) -> (Vec<String>, RestartsLeft) {
+    let status = workload.status.clone().unwrap_or_default();
+    let budget = budget::left(workload, &status, now);
+    (advice::next(workload, &status, budget, now), budget)
+}
+
+/// Domains by node, with slashes between the levels. Nodes without the label of a required level
+/// are left out.
+pub fn domains<'n>(
+    levels: &[TopologyLevel],
+    nodes: impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)>,
+) -> BTreeMap<String, String> {
+    let required = levels.iter().filter(|l| l.mode == TopologyMode::Required);
+    let required: Vec<&str> = required.map(|l| l.key.as_str()).collect();
+    let inside = nodes.filter(|(_, labels)| required.iter().all(|key| labels.contains_key(*key)));
+    let domains = inside.map(|(node, labels)| {
+        let values = levels.iter().map(|l| labels.get(&l.key).map_or("-", |v| v));
+        (node.to_owned(), values.collect::<Vec<_>>().join("/"))
+    });
+    domains.collect()
 }
 
 fn places(groups: &[PodGroup]) -> Vec<GangPlace> {

@@ -6,8 +6,12 @@
 mod agreement;
 mod checkpoints;
 mod completing;
+mod dashboard;
+mod dashboard_fixture;
+mod dashboard_program;
 mod doctoring;
 mod explaining;
+mod live_server;
 mod members;
 mod mistakes;
 mod pictures;

@@ -162,7 +162,7 @@ fn refusals_say_what_to_do() {
                 "Forbidden",
                 "nodes is forbidden: User \"jo\" cannot list resource \"nodes\" in API group \"\" at the cluster scope",
             ),
-            "error: not allowed: nodes is forbidden: User \"jo\" cannot list resource \"nodes\" in API group \"\" at the cluster scope; ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall",
+            "error: not allowed: nodes is forbidden: User \"jo\" cannot list resource \"nodes\" in API group \"\" at the cluster scope; ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall or lockstep-dashboard",
         ),
         (
             refusal(

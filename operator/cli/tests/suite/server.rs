@@ -101,7 +101,7 @@ pub fn refusal(code: u16, reason: &str, message: &str) -> (u16, Value) {
     (code, status)
 }
 
-fn read(stream: &TcpStream) -> Option<Request> {
+pub fn read(stream: &TcpStream) -> Option<Request> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;

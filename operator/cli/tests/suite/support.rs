@@ -7,7 +7,7 @@ use lockstep_api::Reach;
 use lockstep_api::names::{labels, pod_group_name};
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_cli::cluster::Objects;
+use lockstep_cli::record::Objects;
 use lockstep_cli::record::record;
 use lockstep_cli::view::{RenderOptions, View};
 use lockstep_model::nodes::node::{NodeSpecView, NodeStatusView};

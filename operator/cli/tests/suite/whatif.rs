@@ -5,8 +5,8 @@ use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
+use lockstep_cli::record::Objects;
 use lockstep_cli::whatif::{Verdict, WhatIfReport, what_if};
 use lockstep_engine::{Demand, VictimOrder, preempt};
 use lockstep_model::eviction::units::{SinglePod, UnitsBuilder};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::TimeDelta;
 use lockstep_api::names::{labels, pod_group_name};
-use lockstep_cli::cluster::Objects;
+use lockstep_cli::record::Objects;
 use lockstep_model::{Pod, PriorityClass};
 use serde_json::{Value, json};
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use lockstep_api::member::MemberSet;
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
+use lockstep_cli::record::Objects;
 use lockstep_cli::whatif::{GangReport, Verdict, what_if};
 use lockstep_model::{ClusterModel, unmet_preferences};
 use lockstep_scheduler::{

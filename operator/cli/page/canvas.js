@@ -1,0 +1,316 @@
+// The map as one canvas. Squares are in typed arrays; nothing on the page is an element of a node.
+
+import { eachNode, groupNodes, hit, place } from './layout.js';
+
+/** Below this size of a square the map is one bitmap, which panning only moves. */
+const DETAIL = 9;
+const LETTERS = 12;
+const NONE = 255;
+export const DIM = 64;
+
+/** Makes the map of a canvas. `on`: `pick(index, square)`, `box(indices)`, `hover(index, square, x, y)`. */
+export function createMap(canvas, on) {
+  const bitmap = document.createElement('canvas');
+  const at = { x: 0, y: 0, zoom: 1 };
+  const map = { canvas, on, context: canvas.getContext('2d'), bitmap, bitmapZoom: 0, sprites: new Map(), at, names: [], nodes: null, queued: false, timer: 0 };
+  listen(map);
+  new ResizeObserver(() => {
+    map.nodes = null;
+    if (map.input) update(map, map.input);
+  }).observe(canvas);
+  return map;
+}
+
+/**
+ * Shows these nodes. `input`: `{names, nodes, squares, colours, letters, palette, outlines}`. `colours` and
+ * `letters` have one byte for each square of each node; 255 is no square.
+ */
+export function update(map, input) {
+  const { width, height } = size(map);
+  const moved = map.nodes === null || width !== map.width || height !== map.height || input.layoutKey !== map.layoutKey;
+  const painted = moved || input.paintKey !== map.paintKey;
+  Object.assign(map, { input, width, height, layoutKey: input.layoutKey, paintKey: input.paintKey, names: input.names, nodes: input.nodes });
+  if (moved && width > 0) arrange(map);
+  if (painted) {
+    map.bitmapZoom = 0;
+    map.sprites.clear();
+  }
+  queue(map);
+}
+
+/** Zooms by a factor around a point, by default the middle. 0: the whole map. */
+export function zoom(map, factor, x = map.width / 2, y = map.height / 2) {
+  if (factor === 0) {
+    map.at = whole(map);
+  } else {
+    const next = Math.min(40, Math.max(Math.min(1, whole(map).zoom), map.at.zoom * factor));
+    const by = next / map.at.zoom;
+    map.at = { zoom: next, x: x - (x - map.at.x) * by, y: y - (y - map.at.y) * by };
+  }
+  queue(map);
+}
+
+function whole({ placed, width, height }) {
+  if (!placed) return { x: 0, y: 0, zoom: 1 };
+  const fit = Math.min(1, width / placed.width, height / placed.height);
+  return { x: Math.max(0, (width - placed.width * fit) / 2), y: 0, zoom: fit };
+}
+
+function size({ canvas }) {
+  const ratio = devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+  }
+  return { width, height };
+}
+
+function arrange(map) {
+  const { names, nodes, squares } = map.input;
+  map.placed = place(groupNodes(names, nodes), squares, map.width, map.height);
+  map.x = new Float32Array(names.length);
+  map.y = new Float32Array(names.length);
+  for (const group of map.placed.groups) {
+    eachNode(group, map.placed, (index, x, y) => {
+      map.x[index] = x;
+      map.y[index] = y;
+    });
+  }
+  map.at = whole(map);
+  map.bitmapZoom = 0;
+}
+
+function queue(map) {
+  if (map.queued) return;
+  map.queued = true;
+  requestAnimationFrame(() => {
+    map.queued = false;
+    draw(map);
+  });
+}
+
+function draw(map) {
+  const { context, placed, at, width, height, input } = map;
+  if (!placed || !input || width === 0) return;
+  const ratio = devicePixelRatio || 1;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  boxes(map);
+  const pixels = placed.cell * at.zoom;
+  if (pixels < DETAIL) drawBitmap(map, ratio);
+  else drawNodes(map, pixels);
+  labels(map);
+  outlines(map);
+  if (map.drag?.box) {
+    const { x, y, toX, toY } = map.drag;
+    context.strokeStyle = input.palette.ink;
+    context.setLineDash([4, 3]);
+    context.strokeRect(Math.min(x, toX) + 0.5, Math.min(y, toY) + 0.5, Math.abs(toX - x), Math.abs(toY - y));
+    context.setLineDash([]);
+  }
+}
+
+function visible(map, x, y, w, h) {
+  const { at, width, height } = map;
+  const [left, top] = [x * at.zoom + at.x, y * at.zoom + at.y];
+  return left < width && top < height && left + w * at.zoom > 0 && top + h * at.zoom > 0;
+}
+
+function boxes(map) {
+  const { context, at, placed, input } = map;
+  for (const group of placed.groups) {
+    if (group.depth === 0 || !visible(map, group.x, group.y, group.w, group.h)) continue;
+    context.fillStyle = group.depth % 2 === 1 ? input.palette.box : input.palette.inner;
+    context.fillRect(Math.round(group.x * at.zoom + at.x), Math.round(group.y * at.zoom + at.y), Math.round(group.w * at.zoom), Math.round(group.h * at.zoom));
+  }
+}
+
+function labels(map) {
+  const { context, at, placed, input } = map;
+  context.font = '11px system-ui, sans-serif';
+  context.textBaseline = 'top';
+  for (const group of placed.groups) {
+    const room = group.w * at.zoom - 8;
+    if (group.depth === 0 || room < 14 || !visible(map, group.x, group.y, group.w, group.h)) continue;
+    context.fillStyle = group.depth === 1 ? input.palette.ink : input.palette.faint;
+    group.text ??= context.measureText(group.label).width;
+    const fits = Math.floor((group.label.length * room) / group.text);
+    const text = group.text <= room ? group.label : `${group.label.slice(0, Math.max(1, fits - 1))}…`;
+    context.fillText(text, group.x * at.zoom + at.x + 5, group.y * at.zoom + at.y + 2);
+  }
+}
+
+function drawBitmap(map, ratio) {
+  const { context, at, bitmap, placed } = map;
+  if (map.bitmapZoom === 0) paint(map, ratio);
+  else if (map.bitmapZoom !== at.zoom && !map.timer) {
+    // Zooming shows the last bitmap, scaled, until it pauses.
+    map.timer = setTimeout(() => {
+      map.timer = 0;
+      map.bitmapZoom = 0;
+      queue(map);
+    }, 90);
+  }
+  const scaled = map.bitmapZoom !== at.zoom;
+  context.imageSmoothingEnabled = scaled;
+  context.drawImage(bitmap, scaled ? at.x : Math.round(at.x), scaled ? at.y : Math.round(at.y), placed.width * at.zoom, placed.height * at.zoom);
+}
+
+/** Patterns of states, so that colour is never alone: true for the pixels in the second colour. */
+const PATTERNS = {
+  none: () => false,
+  diagonal: (x, y) => (x + y) % 4 === 0,
+  cross: (x, y) => (x + y) % 4 === 0 || (x - y) % 4 === 0,
+  lines: (x, y) => y % 3 === 0,
+  columns: (x) => x % 3 === 0,
+  dots: (x, y) => x % 3 === 0 && y % 3 === 0,
+};
+
+function paint(map, ratio) {
+  const { placed, at, bitmap, input, names } = map;
+  const scale = at.zoom * ratio;
+  bitmap.width = Math.max(1, Math.round(placed.width * scale));
+  bitmap.height = Math.max(1, Math.round(placed.height * scale));
+  const context = bitmap.getContext('2d');
+  const image = context.createImageData(bitmap.width, bitmap.height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const size = placed.cell * scale;
+  const gap = size >= 4 ? 1 : 0;
+  const colours = input.palette.packed;
+  for (let node = 0; node < names.length; node += 1) {
+    for (let square = 0; square < input.squares; square += 1) {
+      const colour = input.colours[node * input.squares + square];
+      if (colour === NONE) continue;
+      const column = square % placed.columns;
+      const left = Math.round(map.x[node] * scale + column * size);
+      const top = Math.round(map.y[node] * scale + ((square - column) / placed.columns) * size);
+      const right = Math.round(map.x[node] * scale + (column + 1) * size) - gap;
+      const bottom = Math.round(map.y[node] * scale + ((square - column) / placed.columns + 1) * size) - gap;
+      const [first, second, pattern] = colours[colour];
+      for (let y = top; y < bottom && y < bitmap.height; y += 1) {
+        const row = y * bitmap.width;
+        if (pattern === 'none') pixels.fill(first, row + left, row + Math.min(right, bitmap.width));
+        else {
+          const inside = PATTERNS[pattern];
+          for (let x = left; x < right && x < bitmap.width; x += 1) pixels[row + x] = inside(x, y) ? second : first;
+        }
+      }
+    }
+  }
+  context.putImageData(image, 0, 0);
+  map.bitmapZoom = at.zoom;
+}
+
+function drawNodes(map, pixels) {
+  const { context, at, placed, input, names } = map;
+  const size = Math.max(1, Math.floor(pixels) - 1);
+  const named = placed.gap * at.zoom >= 11;
+  context.font = '10px system-ui, sans-serif';
+  context.textBaseline = 'bottom';
+  for (let node = 0; node < names.length; node += 1) {
+    if (!visible(map, map.x[node], map.y[node] - placed.gap, placed.nodeW, placed.nodeH + placed.gap)) continue;
+    const [left, top] = [map.x[node] * at.zoom + at.x, map.y[node] * at.zoom + at.y];
+    for (let square = 0; square < input.squares; square += 1) {
+      const place = node * input.squares + square;
+      if (input.colours[place] === NONE) continue;
+      const column = square % placed.columns;
+      const row = (square - column) / placed.columns;
+      context.drawImage(sprite(map, input.colours[place], size >= LETTERS ? input.letters[place] : 0, size), Math.round(left + column * pixels), Math.round(top + row * pixels), size, size);
+    }
+    if (named) {
+      context.fillStyle = input.palette.faint;
+      context.fillText(names[node], left, top - 1, placed.nodeW * at.zoom);
+    }
+  }
+}
+
+function sprite(map, colour, letter, size) {
+  const key = (colour * 256 + letter) * 2048 + size;
+  const known = map.sprites.get(key);
+  if (known) return known;
+  if (map.sprites.size > 400) map.sprites.clear();
+  const ratio = devicePixelRatio || 1;
+  const made = document.createElement('canvas');
+  made.width = Math.round(size * ratio);
+  made.height = made.width;
+  const context = made.getContext('2d');
+  const [first, second, pattern] = map.input.palette.css[colour];
+  context.fillStyle = first;
+  context.fillRect(0, 0, made.width, made.height);
+  context.fillStyle = second;
+  if (letter === 0) {
+    const inside = PATTERNS[pattern];
+    for (let y = 0; y < made.height; y += 1) for (let x = 0; x < made.width; x += 1) if (inside(x, y)) context.fillRect(x, y, 1, 1);
+  } else {
+    context.font = `600 ${Math.round(Math.min(made.height * 0.62, 15 * ratio))}px system-ui, sans-serif`;
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    context.fillStyle = map.input.palette.css[colour][3];
+    context.fillText(String.fromCharCode(letter), made.width / 2, made.height / 2 + 0.5);
+  }
+  map.sprites.set(key, made);
+  return made;
+}
+
+function outlines(map) {
+  const { context, at, placed, input } = map;
+  for (const { indices, colour, width, dash } of input.outlines) {
+    context.beginPath();
+    for (const index of indices) {
+      if (!visible(map, map.x[index], map.y[index], placed.nodeW, placed.nodeH)) continue;
+      context.rect(Math.round(map.x[index] * at.zoom + at.x) - 1.5, Math.round(map.y[index] * at.zoom + at.y) - 1.5, Math.round(placed.nodeW * at.zoom) + 2, Math.round(placed.nodeH * at.zoom) + 2);
+    }
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash(dash ?? []);
+    context.stroke();
+    context.setLineDash([]);
+  }
+}
+
+function listen(map) {
+  const { canvas } = map;
+  const point = (event) => [event.offsetX, event.offsetY];
+  const node = (x, y) => map.placed && hit(map.placed, (x - map.at.x) / map.at.zoom, (y - map.at.y) / map.at.zoom);
+  canvas.addEventListener('wheel', (event) => {
+    event.preventDefault();
+    zoom(map, Math.exp(-event.deltaY * 0.0015), ...point(event));
+  }, { passive: false });
+  canvas.addEventListener('pointerdown', (event) => {
+    const [x, y] = point(event);
+    map.drag = { x, y, toX: x, toY: y, fromX: map.at.x, fromY: map.at.y, box: event.shiftKey, moved: false };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener('pointermove', (event) => {
+    const [x, y] = point(event);
+    if (!map.drag) {
+      map.on.hover(node(x, y), x, y);
+      return;
+    }
+    Object.assign(map.drag, { toX: x, toY: y });
+    map.drag.moved ||= Math.abs(x - map.drag.x) + Math.abs(y - map.drag.y) > 4;
+    if (!map.drag.box) Object.assign(map.at, { x: map.drag.fromX + x - map.drag.x, y: map.drag.fromY + y - map.drag.y });
+    queue(map);
+  });
+  canvas.addEventListener('pointerup', (event) => {
+    const drag = map.drag;
+    map.drag = null;
+    if (!drag) return;
+    if (drag.box && drag.moved) map.on.box(inBox(map, drag));
+    else if (!drag.moved) map.on.pick(node(...point(event)));
+    queue(map);
+  });
+  canvas.addEventListener('pointerleave', () => map.on.hover(null, 0, 0));
+}
+
+function inBox(map, { x, y, toX, toY }) {
+  const { at, placed } = map;
+  const [left, right] = [(Math.min(x, toX) - at.x) / at.zoom, (Math.max(x, toX) - at.x) / at.zoom];
+  const [top, bottom] = [(Math.min(y, toY) - at.y) / at.zoom, (Math.max(y, toY) - at.y) / at.zoom];
+  const within = [];
+  for (let i = 0; i < map.names.length; i += 1) {
+    if (map.x[i] < right && map.y[i] < bottom && map.x[i] + placed.nodeW > left && map.y[i] + placed.nodeH > top) within.push(i);
+  }
+  return within;
+}

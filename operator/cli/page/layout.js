@@ -1,0 +1,126 @@
+// Where each node is on the map: groups of the topology levels as boxes, nodes in rows, all by arithmetic.
+
+const HEADER = 15;
+const PAD = 5;
+const ROOM = 8;
+
+/** Groups of nodes by their paths. `nodes`: sorted names and their records. */
+export function groupNodes(names, nodes) {
+  const root = { label: '', children: new Map(), members: [] };
+  names.forEach((name, index) => {
+    let group = root;
+    for (const value of nodes[name].path ?? []) {
+      const key = value || 'no label';
+      if (!group.children.has(key)) group.children.set(key, { label: key, children: new Map(), members: [] });
+      group = group.children.get(key);
+    }
+    group.members.push(index);
+  });
+  return finish(root);
+}
+
+function finish(group) {
+  const children = [...group.children.values()].map(finish);
+  children.sort((a, b) => a.label.localeCompare(b.label, 'en', { numeric: true }));
+  // Nodes beside deeper groups lack the label of the next level.
+  if (children.length > 0 && group.members.length > 0) {
+    children.push({ label: 'no label', children: [], members: group.members });
+    return { label: group.label, children, members: [] };
+  }
+  return { label: group.label, children, members: group.members };
+}
+
+/** Columns and rows of the squares of one node. */
+function shape(squares) {
+  const columns = squares <= 4 ? Math.max(1, squares) : squares <= 8 ? 4 : 8;
+  return { columns, rows: Math.ceil(squares / columns) };
+}
+
+/** The largest squares with which the whole map fits; else the smallest ones, in the lowest map. */
+export function place(root, squares, width, height) {
+  let best = null;
+  for (let cell = 26; cell >= 3 && !best; cell -= 1) {
+    for (let trial = 0; trial < 24; trial += 1) {
+      const tried = { cell, columns: 1 + (trial % 8), spread: [1, 2.5, 6][Math.floor(trial / 8)] };
+      const size = measure(root, sizes(squares, cell), width, tried, 0);
+      if (size.w > width || (size.h > height && cell > 3)) continue;
+      if (!best || size.h < best.h) best = { ...tried, h: size.h };
+    }
+  }
+  best ??= { cell: 3, columns: 1, spread: 6 };
+  const unit = sizes(squares, best.cell);
+  const size = measure(root, unit, width, best, 0);
+  const groups = [];
+  settle(root, 0, 0, 0, groups);
+  return { ...unit, width: size.w, height: size.h, groups };
+}
+
+function sizes(squares, cell) {
+  const { columns, rows } = shape(squares);
+  const gap = cell >= 8 ? 4 : 3;
+  return { cell, columns, rows, gap, nodeW: columns * cell, nodeH: rows * cell };
+}
+
+function measure(group, unit, width, tried, depth) {
+  const header = depth === 0 ? 0 : HEADER;
+  const pad = depth === 0 ? 0 : PAD;
+  if (group.children.length === 0) {
+    const stepX = unit.nodeW + unit.gap;
+    const stepY = unit.nodeH + unit.gap;
+    const most = Math.max(1, Math.floor((width - 2 * pad + unit.gap) / stepX));
+    const even = depth === 0 ? most : Math.max(2, Math.ceil(Math.sqrt((group.members.length * stepY * tried.spread) / stepX)));
+    const perRow = Math.max(1, Math.min(most, even, group.members.length));
+    const rows = Math.ceil(group.members.length / perRow);
+    group.perRow = perRow;
+    group.inner = { x: pad, y: header + (depth === 0 ? 0 : 2) };
+    return done(group, 2 * pad + perRow * stepX - unit.gap, header + 2 * pad + rows * stepY - unit.gap);
+  }
+  const inside = depth === 0 ? Math.floor((width - (tried.columns - 1) * ROOM) / tried.columns) : width - 2 * pad;
+  const room = depth === 0 ? ROOM : PAD;
+  let [x, y, high, wide] = [0, 0, 0, 0];
+  const limit = depth === 0 ? width : inside;
+  for (const child of group.children) {
+    const size = measure(child, unit, inside, tried, depth + 1);
+    if (x > 0 && x + size.w > limit) [x, y, high] = [0, y + high + room, 0];
+    child.at = { x: pad + x, y: header + y };
+    x += size.w + room;
+    high = Math.max(high, size.h);
+    wide = Math.max(wide, x - room);
+  }
+  return done(group, wide + 2 * pad, header + y + high + pad);
+}
+
+function done(group, w, h) {
+  group.w = w;
+  group.h = h;
+  return { w, h };
+}
+
+function settle(group, x, y, depth, groups) {
+  Object.assign(group, { x, y, depth });
+  groups.push(group);
+  for (const child of group.children) settle(child, x + child.at.x, y + child.at.y, depth + 1, groups);
+}
+
+/** Calls `visit(index, x, y)` for each node of a group. */
+export function eachNode(group, unit, visit) {
+  group.members.forEach((index, i) => {
+    const column = i % group.perRow;
+    const row = (i - column) / group.perRow;
+    visit(index, group.x + group.inner.x + column * (unit.nodeW + unit.gap), group.y + group.inner.y + row * (unit.nodeH + unit.gap));
+  });
+}
+
+/** The node at a point, and the square in it: `[index, square]`, or null. */
+export function hit(placed, x, y) {
+  const group = placed.groups.find((g) => g.children.length === 0 && x >= g.x && y >= g.y && x < g.x + g.w && y < g.y + g.h);
+  if (!group) return null;
+  const [dx, dy] = [x - group.x - group.inner.x, y - group.y - group.inner.y];
+  const [column, row] = [Math.floor(dx / (placed.nodeW + placed.gap)), Math.floor(dy / (placed.nodeH + placed.gap))];
+  if (column < 0 || row < 0 || column >= group.perRow) return null;
+  const index = group.members[row * group.perRow + column];
+  if (index === undefined) return null;
+  const [inX, inY] = [dx - column * (placed.nodeW + placed.gap), dy - row * (placed.nodeH + placed.gap)];
+  if (inX >= placed.nodeW || inY >= placed.nodeH) return null;
+  return [index, Math.floor(inY / placed.cell) * placed.columns + Math.floor(inX / placed.cell)];
+}

@@ -1,0 +1,193 @@
+//! What happened to one workload, what was lost, and is it training?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::gangs::gangs;
+use lockstep_api::member::MemberSet;
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::TrainingWorkloadStatus;
+use serde_json::{Map, Value, json};
+
+use super::incidents::{id, incident, phases};
+use super::occupancy::occupation;
+use super::queue::row;
+use super::view::{ClusterView, PageReads};
+use crate::explain::{Story, explain};
+use crate::objects::{has_ended, holds, member, node};
+use crate::status::{WorkloadObjects, domains, next_steps, status};
+
+pub fn workload(
+    view: &ClusterView,
+    reads: &PageReads,
+    (namespace, name): (&str, &str),
+    now: DateTime<Utc>,
+) -> Value {
+    let Some(workload) = view.workload(namespace, name) else {
+        let text = format!("no workload {namespace}/{name}");
+        return json!({ "notFound": text });
+    };
+    let groups = view.groups_of(workload);
+    let levels = workload.spec.scheduling.levels();
+    let nodes = view.nodes.iter().flatten();
+    let labelled = nodes.filter_map(|n| Some((n.metadata.name.as_deref()?, n.labels())));
+    let report = status(
+        &WorkloadObjects {
+            workload: workload.clone(),
+            groups: groups.clone(),
+            pods: reads.pods.clone(),
+            domains: if levels.is_empty() {
+                BTreeMap::new()
+            } else {
+                domains(&levels, labelled)
+            },
+        },
+        now,
+    );
+    let story = explain(&Story {
+        workload: workload.clone(),
+        groups,
+        events: reads.events.clone(),
+    });
+    let none = TrainingWorkloadStatus::default();
+    let ledger = workload.status.as_ref().unwrap_or(&none);
+    let progress = ledger.progress.as_ref();
+    let (_, budget) = next_steps(workload, now);
+    let queue = view.queue_report(reads);
+    let mut waiting = queue.gangs.iter();
+    let waiting = waiting.find(|g| g.namespace == namespace && g.workload == name);
+    let restarts = ledger.history.iter().map(|entry| {
+        let mut row = incident(entry);
+        row["id"] = json!(id(entry));
+        row["phases"] = json!(phases(&entry.phases));
+        row["preemptor"] = json!(entry.preemptor);
+        row
+    });
+    json!({
+        "status": report,
+        "explain": story,
+        "phases": ledger.phases,
+        "slowest": progress.map(|p| &p.slowest),
+        "restarts": restarts.collect::<Vec<_>>(),
+        "checkpoint": {
+            "step": progress.map(|p| p.step),
+            "savedStep": progress.and_then(|p| p.checkpoint_step),
+            "savedAt": progress.and_then(|p| p.checkpoint_time),
+            "ratePerMinute": progress.and_then(|p| p.steps_per_hour).map(|rate| rate as f64 / 60.0),
+        },
+        "budget": {"used": budget.of - budget.left, "limit": budget.of},
+        "members": members(view, reads, workload),
+        "queue": waiting.map(|gang| row(view, gang, &occupation(view, now))),
+        "command": commands(workload, namespace, name),
+    })
+}
+
+fn commands(workload: &TrainingWorkload, namespace: &str, name: &str) -> BTreeMap<String, String> {
+    let of = |verb: &str| format!("kubectl lockstep {verb} {name} -n {namespace}");
+    let failed = format!("kubectl lockstep logs {name} --failed -n {namespace}");
+    let mut out = vec![
+        ("status", of("status")),
+        ("explain", of("explain")),
+        ("log of the first failed member", failed),
+    ];
+    if !has_ended(workload) {
+        let change = if workload.spec.suspend {
+            "resume"
+        } else {
+            "suspend"
+        };
+        out.extend([(change, of(change)), ("restart", of("restart"))]);
+    }
+    let named = out
+        .into_iter()
+        .map(|(label, text)| (label.to_owned(), text));
+    named.collect()
+}
+
+/// All members by name, with what placements, pods and node agents say about them.
+fn members(
+    view: &ClusterView,
+    reads: &PageReads,
+    workload: &TrainingWorkload,
+) -> Map<String, Value> {
+    let none = TrainingWorkloadStatus::default();
+    let ledger = workload.status.as_ref().unwrap_or(&none);
+    let membership = Membership::of(&workload.spec, ledger);
+    let mut nodes = BTreeMap::new();
+    for group in view.groups_of(workload) {
+        let placement = group.status.and_then(|s| s.placement);
+        for on in placement.into_iter().flat_map(|p| p.nodes) {
+            for who in MemberSet::parse(&on.members).unwrap_or_default() {
+                nodes.insert(who, on.node.clone());
+            }
+        }
+    }
+    let pods = reads.pods.iter().flatten();
+    // Terminating pods come last, and count only without a newer pod.
+    let mut by_member: BTreeMap<_, &Pod> = BTreeMap::new();
+    for pod in pods {
+        if let Some(who) = member(pod) {
+            by_member.entry(who).or_insert(pod);
+        }
+    }
+    let steps = steps(view);
+    let arrived = arrived(view, workload, ledger);
+    let step_of = |pod: &Pod| steps.get(pod.metadata.uid.as_deref()?).copied();
+    let most = by_member.values().filter_map(|pod| step_of(pod)).max();
+    let all = gangs(&workload.spec);
+    let all = all.iter().flat_map(lockstep_api::gangs::Gang::members);
+    let members = all.map(|who| {
+        let pod = by_member.get(who).copied();
+        let step = pod.and_then(step_of);
+        let uid = pod.and_then(|p| p.metadata.uid.as_deref());
+        let phase = pod.and_then(|p| p.status.as_ref()?.phase.clone());
+        let row = json!({
+            "rank": membership.place(who).map(|place| place.rank),
+            "node": nodes.get(who).map(String::as_str).or_else(|| pod.and_then(node)),
+            "pod": pod.map(ResourceExt::name_any),
+            "phase": phase,
+            "step": step,
+            "behind": step.and_then(|step| Some(most? - step)),
+            "arrived": arrived.as_ref().and_then(|pods| Some(pods.contains(uid?))),
+            "ready": pod.is_some_and(|p| holds(p, "Ready")),
+        });
+        let key = format!("{}/{}/{}", who.group, who.replica, who.index);
+        (key, row)
+    });
+    members.collect()
+}
+
+/// Step of each member by UID of its pod, as node agents report it.
+fn steps(view: &ClusterView) -> BTreeMap<&str, i64> {
+    let statuses = view
+        .agents
+        .iter()
+        .flatten()
+        .filter_map(|a| a.status.as_ref());
+    let reports = statuses.flat_map(|s| &s.progress);
+    reports.map(|p| (p.pod_uid.as_str(), p.step)).collect()
+}
+
+/// UIDs of the pods that have arrived at the attempt of an open incident. `None` without one.
+fn arrived<'v>(
+    view: &'v ClusterView,
+    workload: &TrainingWorkload,
+    ledger: &TrainingWorkloadStatus,
+) -> Option<BTreeSet<&'v str>> {
+    let open = ledger
+        .domains
+        .iter()
+        .filter_map(|d| Some((d, d.incident.as_ref()?)));
+    let open: BTreeMap<&str, i64> = open.map(|(d, i)| (d.key.as_str(), i.attempt)).collect();
+    let agents = view.agents.as_ref().filter(|_| !open.is_empty())?;
+    let uid = workload.metadata.uid.as_deref()?;
+    let arrivals = agents.iter().filter_map(|a| a.status.as_ref());
+    let arrivals = arrivals
+        .flat_map(|s| &s.arrivals)
+        .filter(|a| a.workload_uid == uid && open.get(a.domain.as_str()) == Some(&a.attempt));
+    let pods = arrivals.flat_map(|a| &a.pods);
+    Some(pods.map(|p| p.pod_uid.as_str()).collect())
+}

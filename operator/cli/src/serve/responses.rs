@@ -1,0 +1,234 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use axum::http::StatusCode;
+use axum::response::Response;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::workload::PreemptionPolicy;
+use lockstep_model::{Rules, SnapshotFile};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::security::{json_response, refused};
+use super::state::{Aged, Dashboard, Query, path};
+use crate::dashboard::variant::AssumedNodes;
+use crate::file::{Manifest, parse_workload};
+use crate::published::published;
+use crate::queue::QueueReport;
+use crate::view::{RenderOptions, View};
+use crate::whatif::what_if;
+use crate::{record, reports};
+
+/// How long the pods of members are kept for the next what-if.
+const PODS: Duration = Duration::from_secs(30);
+const ENGINE: Duration = Duration::from_secs(5);
+/// Namespace of a manifest without one.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// A question of the what-if page.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Question {
+    manifest: Option<String>,
+    /// `NAMESPACE/NAME` of a workload, instead of a manifest.
+    workload: Option<String>,
+    drained: BTreeSet<String>,
+    added: Option<crate::dashboard::variant::AddedNodes>,
+    preemption: bool,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self {
+            manifest: None,
+            workload: None,
+            drained: BTreeSet::new(),
+            added: None,
+            preemption: true,
+        }
+    }
+}
+
+/// What a verb prints with `-o json`.
+pub async fn verb(dashboard: &Dashboard, verb: &str, query: &Query) -> Response {
+    let now = dashboard.live.now();
+    let own = dashboard.live.view().await.namespace.clone();
+    let namespace = query.namespace.clone().or(own);
+    let workload = query
+        .workload
+        .as_ref()
+        .map(|(n, w)| (n.as_str(), w.as_str()));
+    let response = match &dashboard.live.cluster {
+        Some(cluster) => reports::json(cluster, verb, namespace.as_deref(), workload, now).await,
+        None if verb == "queue" => {
+            let report = dashboard.queue_report().await;
+            serde_json::to_value(report).map_err(Into::into)
+        }
+        None => Err(anyhow::anyhow!("a snapshot has only the queue")),
+    };
+    given(response)
+}
+
+fn given(response: Result<Value>) -> Response {
+    match response {
+        Ok(value) => json_response(StatusCode::OK, &value),
+        Err(why) => refused(StatusCode::BAD_REQUEST, &format!("{why:#}")),
+    }
+}
+
+/// A workload as a manifest, without what the API server adds.
+pub async fn manifest(dashboard: &Dashboard, query: &Query) -> Response {
+    let Some((namespace, name)) = &query.workload else {
+        return refused(StatusCode::BAD_REQUEST, "workload: no name");
+    };
+    let workload = dashboard
+        .live
+        .view()
+        .await
+        .workload(namespace, name)
+        .map(bare);
+    let text = match workload {
+        Some(workload) => serde_saphyr::to_string(&workload).map_err(Into::into),
+        None => Err(anyhow::anyhow!("no workload {namespace}/{name}")),
+    };
+    given(text.map(|text| json!({ "manifest": text })))
+}
+
+/// Name and spec of a workload.
+fn bare(workload: &TrainingWorkload) -> TrainingWorkload {
+    let name = workload.metadata.name.clone().unwrap_or_default();
+    let mut bare = TrainingWorkload::new(&name, workload.spec.clone());
+    bare.metadata
+        .namespace
+        .clone_from(&workload.metadata.namespace);
+    bare.metadata.labels.clone_from(&workload.metadata.labels);
+    bare
+}
+
+pub async fn whatif(dashboard: &Dashboard, body: &[u8]) -> Response {
+    let response = async {
+        let question: Question = serde_json::from_slice(body)?;
+        dashboard.what_if(question).await
+    };
+    given(response.await)
+}
+
+impl Dashboard {
+    async fn what_if(&self, question: Question) -> Result<Value> {
+        let mut workload = self.workload_of(&question).await?;
+        if !question.preemption {
+            workload.spec.scheduling.preemption_policy = Some(PreemptionPolicy::Never);
+        }
+        let pods = self.pods_of_members().await?;
+        let now = self.live.now();
+        let (file, objects, namespace, rules) = {
+            let view = self.live.view().await;
+            let rules = view.configuration.as_ref();
+            let rules = rules.and_then(|(namespace, text)| published(text, namespace).ok());
+            (
+                view.snapshot.clone(),
+                view.objects(pods),
+                view.namespace.clone(),
+                rules,
+            )
+        };
+        let rules = rules.map_or_else(Rules::default, |published| published.rules);
+        let assumed = AssumedNodes {
+            drained: question.drained,
+            added: question.added,
+        };
+        let report = tokio::task::spawn_blocking(move || {
+            let labels = rules.victims.excluded_labels.keys();
+            let labels: BTreeSet<&str> = labels.map(String::as_str).collect();
+            let taken = || record::record(objects, &labels, namespace, now).0;
+            let mut file: SnapshotFile = file.unwrap_or_else(taken);
+            assumed.change(&mut file)?;
+            what_if(&file, &workload, &rules)
+        });
+        let report = report.await??;
+        let screen = report.screen(&RenderOptions::plain(now));
+        Ok(json!({"report": report, "screen": screen}))
+    }
+
+    /// The workload of a question. Rules of the API are checked as with a snapshot.
+    async fn workload_of(&self, question: &Question) -> Result<TrainingWorkload> {
+        if let Some(text) = &question.manifest {
+            let Manifest {
+                mut workload,
+                written,
+            } = parse_workload(text)?;
+            lockstep_convert::check(&written)?;
+            let cluster = self.live.cluster.as_ref();
+            let own = cluster.map_or(DEFAULT_NAMESPACE, |c| c.namespace());
+            workload.metadata.namespace.get_or_insert(own.to_owned());
+            return Ok(workload);
+        }
+        let named = question.workload.as_deref().and_then(path);
+        let (namespace, name) = named.context("neither a manifest nor a workload is named")?;
+        let found = self.live.view().await.workload(&namespace, &name).map(bare);
+        found.with_context(|| format!("no workload {namespace}/{name}"))
+    }
+
+    /// Pods of members, unless all pods are in the view.
+    async fn pods_of_members(&self) -> Result<Option<Vec<lockstep_model::Pod>>> {
+        let (all, nodes, namespace) = {
+            let view = self.live.view().await;
+            (
+                view.pods.is_some(),
+                view.nodes.is_some(),
+                view.namespace.clone(),
+            )
+        };
+        if !nodes {
+            bail!(
+                "what-if needs the right to list nodes; an administrator can bind you ClusterRole lockstep-dashboard"
+            );
+        }
+        let Some(cluster) = self.live.cluster.as_ref().filter(|_| !all) else {
+            return Ok(None);
+        };
+        let mut kept = self.member_pods.lock().await;
+        let at = self.live.now();
+        if let Some(young) = kept.as_ref().filter(|k| k.is_younger(PODS, at)) {
+            return Ok(Some(young.value.clone()));
+        }
+        let value = cluster.member_pods(namespace.as_deref()).await?;
+        *kept = Some(Aged {
+            value: value.clone(),
+            at,
+        });
+        Ok(Some(value))
+    }
+
+    /// The queue with places, computed at most once in 5 s. `None` without the right to list what
+    /// the engine needs.
+    pub async fn queue_report(&self) -> Option<QueueReport> {
+        let mut kept = self.queue.lock().await;
+        let at = self.live.now();
+        if let Some(young) = kept.as_ref().filter(|k| k.is_younger(ENGINE, at)) {
+            return Some(young.value.clone());
+        }
+        let (file, objects, groups, namespace) = {
+            let view = self.live.view().await;
+            view.nodes.as_ref()?;
+            let groups = view.groups.clone()?;
+            (
+                view.snapshot.clone(),
+                view.objects(None),
+                groups,
+                view.namespace.clone(),
+            )
+        };
+        let run = tokio::task::spawn_blocking(move || {
+            let taken = || record::record(objects, &BTreeSet::new(), namespace, at).0;
+            crate::queue::queue(&file.unwrap_or_else(taken), &groups)
+        });
+        let value = run.await.ok()?;
+        *kept = Some(Aged {
+            value: value.clone(),
+            at,
+        });
+        Some(value)
+    }
+}

@@ -1,0 +1,222 @@
+//! Documents of the dashboard's pages.
+
+use lockstep_cli::dashboard::pages::{Page, Shown, documents};
+use lockstep_cli::dashboard::view::{ClusterView, PageReads};
+use serde_json::{Value, json};
+
+use crate::dashboard_fixture::{reads, time, view};
+
+fn page_of(view: &ClusterView, reads: &PageReads, page: Page) -> Value {
+    let shown = Shown {
+        page,
+        workload: Some(("ml".to_owned(), "llama".to_owned())),
+        namespace: None,
+    };
+    let all = documents(view, reads, &shown, time());
+    Value::Object(
+        all.into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+    )
+}
+
+fn page(page: Page) -> Value {
+    let view = view();
+    let reads = reads(&view);
+    page_of(&view, &reads, page)
+}
+
+#[test]
+fn the_bar_counts_every_accelerator_once() {
+    let overview = &page(Page::Overview)["overview"];
+    let bar = overview["bar"].as_array().unwrap().iter();
+    let bar: Vec<(&str, i64)> = bar
+        .map(|s| (s["state"].as_str().unwrap(), s["amount"].as_i64().unwrap()))
+        .collect();
+    let expected = [
+        ("running", 128),
+        ("starting", 0),
+        ("restarting", 32),
+        ("leaving", 32),
+        ("reserved", 32),
+        ("other", 0),
+        ("free", 72),
+        ("unusable", 24),
+    ];
+    assert_eq!(bar, expected);
+    let sum: i64 = bar.iter().map(|(_, amount)| amount).sum();
+    assert_eq!(overview["total"], sum);
+}
+
+#[test]
+fn what_needs_a_person_has_a_reason_and_a_next_step() {
+    let overview = &page(Page::Overview)["overview"];
+    let needs = overview["needs"].as_array().unwrap().iter();
+    let short = |need: &Value| {
+        let text = |key: &str| need[key].as_str().unwrap_or_default().to_owned();
+        assert!(
+            !text("next").is_empty() && text("command").starts_with("kubectl"),
+            "{need}"
+        );
+        format!("{}{} {}", text("workload"), text("node"), text("reason"))
+    };
+    let needs: Vec<String> = needs.map(short).collect();
+    let expected = [
+        "ml/llama RepeatedFailure",
+        "ml/tuning VolumeMissing",
+        "vision/typo InvalidPriorityClass",
+        "n21 NoAgent",
+        "n22 NoAgent",
+    ];
+    assert_eq!(needs, expected);
+    assert_eq!(page(Page::Overview)["frame"]["needs"], expected.len());
+}
+
+#[test]
+fn the_last_day_adds_up_the_incidents_of_the_histories() {
+    let day = &page(Page::Overview)["overview"]["day"];
+    assert_eq!(day["incidents"], 4);
+    assert_eq!(
+        day["byCause"],
+        json!({"ContainerExit": 2, "Hang": 1, "NodeLost": 1})
+    );
+    assert_eq!(day["lostAcceleratorSeconds"], 4 * 3240);
+    assert_eq!(day["marks"][0]["workload"], "ml/llama");
+}
+
+#[test]
+fn the_queue_says_who_holds_a_reserved_node() {
+    let queue = &page(Page::Queue)["queue"];
+    let rows = queue["rows"].as_object().unwrap();
+    let large = rows
+        .iter()
+        .find(|(_, row)| row["workload"] == "large")
+        .unwrap();
+    assert_eq!(large.1["needs"], "16 x 8 nvidia.com/gpu");
+    assert_eq!(
+        large.1["startsBy"],
+        queue["reservations"][large.0]["startsAt"]
+    );
+    let nodes = &queue["reservations"][large.0]["nodes"];
+    assert_eq!(
+        nodes["n25"],
+        json!({"holder": "vision/vision", "until": null, "kind": "runs"})
+    );
+    assert_eq!(
+        nodes["n32"],
+        json!({"holder": null, "until": null, "kind": "free"})
+    );
+}
+
+#[test]
+fn the_map_shows_each_node_with_its_use_and_state() {
+    let map = &page(Page::Map)["map"];
+    assert_eq!(
+        map["levels"],
+        json!(["topology.kubernetes.io/zone", "topology.kubernetes.io/rack"])
+    );
+    let number = |name: &str| {
+        let mut all = map["workloads"].as_object().unwrap().iter();
+        let (number, _) = all.find(|(_, w)| w["name"] == name).unwrap();
+        number.parse::<usize>().unwrap()
+    };
+    let node = |name: &str| &map["nodes"][name];
+    assert_eq!(node("n04")["use"], json!([[number("ml/llama"), 8, "R"]]));
+    assert_eq!(
+        (&node("n04")["incidents"], &node("n04")["path"]),
+        (&json!(2), &json!(["z1", "r1"]))
+    );
+    assert_eq!(
+        node("n14")["use"],
+        json!([[number("research/probe"), 8, "X"]])
+    );
+    assert_eq!(
+        node("n17")["use"],
+        json!([[number("research/young"), 8, "V"]])
+    );
+    assert_eq!(node("n32")["use"], json!([[number("ml/large"), 8, "r"]]));
+    let states = ["n36", "n37", "n39"].map(|name| node(name)["state"].as_str().unwrap());
+    assert_eq!(states, ["silent", "cordoned", "ready"]);
+    assert_eq!(
+        (&node("n21")["agent"], &node("n01")["agent"]),
+        (&json!("none"), &json!("Supervised"))
+    );
+}
+
+#[test]
+fn numbers_of_workloads_stay_when_others_come_and_go() {
+    let mut view = view();
+    let before = view.number(&("ml".to_owned(), "llama".to_owned()));
+    let mut workloads = view.workloads.take().unwrap();
+    let mut first = workloads[0].clone();
+    first.metadata.name = Some("aaa".to_owned());
+    view.note_workload(&first);
+    workloads.insert(0, first);
+    view.workloads = Some(workloads);
+    view.forget_workloads();
+    assert_eq!(view.number(&("ml".to_owned(), "llama".to_owned())), before);
+    assert_eq!(view.number(&("ml".to_owned(), "aaa".to_owned())), Some(9));
+}
+
+#[test]
+fn the_page_of_a_workload_joins_members_pods_and_steps() {
+    let workload = &page(Page::Workload)["workload"];
+    let member = &workload["members"]["workers/0/3"];
+    assert_eq!(
+        member,
+        &json!({"rank": 3, "node": "n04", "pod": "llama-workers-0-3", "phase": "Running", "step": 18_237,
+            "behind": 3, "arrived": null, "ready": true})
+    );
+    assert_eq!(workload["budget"], json!({"used": 2, "limit": 10}));
+    assert_eq!(workload["checkpoint"]["ratePerMinute"], 12.1);
+    assert_eq!(
+        workload["restarts"][0]["phases"][0],
+        json!({"name": "detect", "ms": 90})
+    );
+    let view = view();
+    let shown = Shown {
+        page: Page::Workload,
+        workload: Some(("ml".to_owned(), "gone".to_owned())),
+        namespace: None,
+    };
+    let none = documents(&view, &PageReads::default(), &shown, time());
+    assert_eq!(none[1].1, json!({"notFound": "no workload ml/gone"}));
+}
+
+#[test]
+fn incidents_are_keyed_and_can_be_limited_to_a_namespace() {
+    let shown = Shown {
+        page: Page::Incidents,
+        workload: None,
+        namespace: Some("vision".to_owned()),
+    };
+    let all = documents(&view(), &PageReads::default(), &shown, time());
+    let rows = all[1].1["rows"].as_object().unwrap();
+    assert_eq!(rows.len(), 1);
+    let (key, row) = rows.iter().next().unwrap();
+    assert!(key.starts_with("vision/vision/workload/1/"), "{key}");
+    assert_eq!(
+        (&row["node"], &row["totalMs"]),
+        (&json!("n30"), &json!(2000))
+    );
+}
+
+#[test]
+fn without_a_workload_its_page_lists_those_of_the_namespace() {
+    let view = view();
+    let shown = Shown {
+        page: Page::Workload,
+        workload: None,
+        namespace: Some("vision".to_owned()),
+    };
+    let all = documents(&view, &reads(&view), &shown, time());
+    let (_, document) = all.iter().find(|(name, _)| *name == "workload").unwrap();
+    let list = document["list"].as_object().unwrap();
+    let short = |name: &str| {
+        let row = &list[name];
+        json!([row["phase"], row["accelerators"], row["priority"]])
+    };
+    assert_eq!(list.len(), 2);
+    assert_eq!(short("vision/vision"), json!(["Running", 64, 5]));
+    assert_eq!(short("vision/typo"), json!(["Stalled", 0, 0]));
+}
