@@ -251,6 +251,28 @@ pictures: nodes ## docs/pictures: the dashboards drawn by a browser over a real 
 	$(CARGO) build --bin lockstep-agent
 	$(CARGO) run -q -p lockstep-e2e --features pictures --bin lockstep-pictures -- "$$(command -v $(CHROMIUM))" "$$(tests/pictures/uplot.sh)" "$(CURDIR)/docs/pictures"
 
+DASHBOARD := CHROMIUM="$$(command -v $(CHROMIUM))" LOCKSTEP_PLUGIN=$(CURDIR)/target/debug/kubectl-lockstep
+
+.PHONY: dashboard-packages
+dashboard-packages:
+	@for tool in "$(CHROMIUM)" npm; do command -v "$$tool" >/dev/null || { echo "$$tool is missing: apt-get install chromium npm, or CHROMIUM=path" >&2; exit 1; }; done
+	mkdir -p target/dashboard
+	cp tests/dashboard/package.json tests/dashboard/package-lock.json target/dashboard
+	npm ci --silent --prefix target/dashboard
+
+.PHONY: test-dashboard
+test-dashboard: dashboard-packages ## The page of `kubectl lockstep dashboard` in a browser (chromium, node, npm)
+	$(CARGO) build --bin kubectl-lockstep
+	$(DASHBOARD) node --test tests/dashboard/
+
+.PHONY: bench-dashboard
+bench-dashboard: dashboard-packages ## Times and sizes of that page at 1,000 and 5,000 nodes, the table of docs/benchmarks.md (chromium, node, npm)
+	$(DASHBOARD) node tests/dashboard/bench.mjs
+
+.PHONY: pictures-dashboard
+pictures-dashboard: dashboard-packages ## docs/pictures/dashboard-*.png (chromium, node, npm, pngquant)
+	$(DASHBOARD) node tests/dashboard/pictures.mjs docs/pictures
+
 .PHONY: e2e
 e2e: kubernetes ## Scenarios on a real control plane; LOCKSTEP_KUBECONFIG=FILE takes a cluster with Lockstep deployed
 	$(CARGO) build $(if $(CI),--bins,$(PROGRAMS)) $(E2E_TESTS)
@@ -287,6 +309,7 @@ test-full: test lint ## The long and privileged rest, hours: ten times the rando
 	$(CARGO) test --test scenarios -- --ignored crash:: native:: upstream::
 	$(MAKE) test-prometheus
 	$(MAKE) test-frameworks
+	$(MAKE) test-dashboard
 	$(MAKE) test-containers
 	LOCKSTEP_CONTAINERD=/usr/bin $(MAKE) test-containers
 	$(MAKE) test-kubelets
