@@ -40,9 +40,12 @@ function draw() {
   queued = false;
   if (!view.paused) shown = { ...store.docs };
   for (const name of Object.keys(tables)) delete tables[name];
-  const stale = isStale();
-  document.body.classList.toggle('stale', stale);
-  render(root, store.link === 'denied' ? [denied()] : frame(shown));
+  document.body.classList.toggle('stale', isStale());
+  try {
+    render(root, store.link === 'denied' ? [denied()] : frame(shown));
+  } catch (error) {
+    root.replaceChildren(`This page has a fault: ${error.message}. Reload it.`);
+  }
 }
 
 function schedule() {
@@ -54,7 +57,7 @@ function schedule() {
 }
 
 function isStale() {
-  return (isSilent() && store.link !== 'connecting') || store.docs.frame?.freshness?.state === 'stale';
+  return isSilent() || store.docs.frame?.freshness?.state === 'stale';
 }
 
 /** Opens the stream of the page that the address names. */
@@ -80,6 +83,7 @@ function frame({ frame: f, ...docs }) {
     navigation(f),
     h('main', { key: 'main', id: 'main', tabindex: '-1' },
       banners(f),
+      f?.namespace && f.nodes != null && h('p.attention', { key: 'scope' }, `Only namespace ${f.namespace} is read: work of other namespaces counts as free.`),
       f?.notInstalled ? empty(f.notInstalled, 'kubectl lockstep doctor') : h('div.page', { key: state.page, class: state.page }, VIEWS[state.page].page(docs, now())),
     ),
     bottom(f),

@@ -23,7 +23,7 @@ function list(q, rows, now) {
   const shown = rows.filter((r) => (!state.ns || r.namespace === state.ns) && matches({ name: r.name, workload: r.workload, namespace: r.namespace, state: r.state, reason: r.reason, message: r.message, needs: r.needs, priority: r.priority }));
   return panel(
     { name: 'queue', title: 'Waiting gangs', unit: String(shown.length), command: `kubectl lockstep queue${scope()}`, grow: true },
-    q.onlyNamespace && (missing('nodes', 'podgroups') ?? empty(`Only namespace ${q.onlyNamespace} is read. Places need the right to read gangs of all namespaces.`)),
+    q.onlyNamespace && (missing('nodes', 'podgroups') ?? empty(`Only namespace ${q.onlyNamespace} is read. Places are those that the manager has written to the gangs.`)),
     table({
       name: 'queue', height: Math.max(220, innerHeight - 520), rows: shown,
       open: (r) => go(state.w === r.name ? { page: 'workload', w: r.name } : { w: r.name }), selected: rows.find((r) => r.name === state.w)?.id,

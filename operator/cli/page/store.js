@@ -37,7 +37,7 @@ export function now() {
 
 /** True if no beat has arrived within the limit. */
 export function isSilent() {
-  return store.link !== 'open' || performance.now() - beatAt > BEAT_LIMIT_MS;
+  return store.link === 'lost' || performance.now() - beatAt > BEAT_LIMIT_MS;
 }
 
 /** Calls `listener` after each change of `store`. */
@@ -53,6 +53,7 @@ export function subscribe(query, names) {
     if (name !== 'frame' && !names.includes(name)) delete store.docs[name];
   }
   current = { query, abort: null, attempt: 0, timer: 0 };
+  beatAt = performance.now();
   void open();
 }
 

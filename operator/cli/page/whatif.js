@@ -33,7 +33,8 @@ export function page({ map: d }, now) {
 async function choose(workload) {
   form.of = workload;
   try {
-    form.manifest = (await request(`manifest?workload=${encodeURIComponent(workload)}`)).manifest;
+    const { manifest } = await request(`manifest?workload=${encodeURIComponent(workload)}`);
+    if (form.of === workload) form.manifest = manifest;
     answer.error = '';
   } catch (error) {
     answer.error = error.message;
@@ -91,7 +92,7 @@ function editor(d) {
       h('input', { type: 'text', value: state.d, placeholder: 'n1,n2', 'aria-label': 'drained nodes', onchange: (e) => go({ d: e.target.value.replaceAll(/\s/g, '') }) }),
       h('label', {}, 'added nodes'),
       h('span.pair', {},
-        h('input', { type: 'number', min: '0', max: '10000', value: String(form.count), 'aria-label': 'number of added nodes', oninput: (e) => change({ count: Number(e.target.value), like: form.like || nodes[0] || '' }) }),
+        h('input', { type: 'number', min: '0', max: '1000', value: String(form.count), 'aria-label': 'number of added nodes', oninput: (e) => change({ count: Number(e.target.value), like: form.like || nodes[0] || '' }) }),
         ' like ',
         h('input', { type: 'text', value: form.like, list: 'nodes', 'aria-label': 'added nodes are like', placeholder: nodes[0] ?? 'node', onchange: (e) => change({ like: e.target.value }) }),
         h('datalist', { id: 'nodes' }, nodes.slice(0, 200).map((n) => h('option', { value: n, key: n }))),
@@ -145,6 +146,7 @@ function result(d, now) {
   return panel(
     { name: 'answer', title: 'Answer', command: verb, actions: button('Keep for comparison', () => keep(report)) },
     answer.error && h('p.attention', {}, answer.error),
+    store.docs.frame?.otherPods === 'no' && h('p.attention', {}, 'Pods of other controllers count as free. Page Health can load them.'),
     h('p.verdict', { class: report.fits ? (evicted.length > 0 ? 'costs' : 'fits') : 'not' }, verdict(report)),
     gangs.filter((g) => g.reason).map((g) => h('p', { key: g.gang }, h('b', {}, `${g.gang}: `), g.reason)),
     h('dl.figures', {},

@@ -3,7 +3,7 @@
 import { age, amount, cause, clock, count, duration, gpuHours, percent, startsBy, target } from './format.js';
 import { causeClass } from './overview.js';
 import { go, matches, state, view } from './state.js';
-import { command, empty, figure, missing, nodeLink, panel, phase, phaseClass, scope, table, victims, waiting, workloadLink } from './ui.js';
+import { command, empty, figure, missing, nodeLink, panel, phase, phaseClass, scope, table, waiting, workloadLink } from './ui.js';
 import { memberGrid } from './members.js';
 import { h } from './vdom.js';
 
@@ -208,8 +208,7 @@ function evictions(d) {
     { name: 'preemption', title: 'Preemption in progress', command: `kubectl lockstep explain ${target(state.w)}` },
     gangs.map((g) =>
       h('div', { key: g.podGroup },
-        h('p', {}, `${g.gang} evicts ${count(g.evicts.victims.length, 'unit')} for ${gpuHours(g.evicts.cost)}; `, g.evicts.proven ? 'proven: no cheaper set frees enough capacity.' : `no set costs less than ${gpuHours(g.evicts.atLeast)}.`, g.evicts.nextBest ? ` Next best: ${gpuHours(g.evicts.nextBest.cost)}.` : ''),
-        victims(`victims ${g.podGroup}`, g.evicts.victims),
+        h('p', {}, `${g.gang} evicts ${count(g.evicts.victims, 'unit')} for ${gpuHours(g.evicts.cost)}; `, g.evicts.proven ? 'proven: no cheaper set frees enough capacity.' : `no set costs less than ${gpuHours(g.evicts.atLeast)}.`, g.evicts.nextBest ? ` Next best: ${gpuHours(g.evicts.nextBest.cost)}.` : ''),
       )));
 }
 

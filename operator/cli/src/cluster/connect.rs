@@ -30,11 +30,20 @@ pub struct ClusterReader {
 impl ClusterReader {
     /// Connects as kubectl does.
     pub async fn connect(connection: &Connection) -> Result<Self, Problem> {
+        Self::connect_with(connection, None).await
+    }
+
+    /// Connects for watches. One that is silent for longer has failed: API servers send a bookmark
+    /// each minute.
+    pub async fn connect_with(
+        connection: &Connection,
+        silence: Option<Duration>,
+    ) -> Result<Self, Problem> {
         let deadline = Some(connection.request_timeout).filter(|t| !t.is_zero());
         let mut config = config(connection).await?;
         // A followed stream can be silent for a long time. `ask` sets the deadline of all other
         // requests.
-        config.read_timeout = None;
+        config.read_timeout = silence;
         config.connect_timeout = deadline;
         // No retries: a user can repeat a failed command.
         config.default_retry = false;

@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Error, Event};
 use kube::{Api, Resource};
 use lockstep_model::Pod;
-use lockstep_model::parse::partial::PartialPod;
+use lockstep_model::parse::partial::{PartialNode, PartialPod};
 use serde::de::DeserializeOwned;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 use tokio::task::JoinSet;
@@ -101,7 +101,10 @@ impl LiveView {
         });
         tasks.follow(guard(cluster.scoped(one), |v| &mut v.groups));
         tasks.follow(guard(Api::all(client.clone()), |v| &mut v.agents));
-        tasks.follow(plain(Api::all(client.clone()), |v| &mut v.nodes));
+        tasks.follow(Kind {
+            keep: |node: PartialNode| named("node", &node, node.scheduling()).map(|_| node.clone()),
+            ..plain(Api::all(client.clone()), |v| &mut v.nodes)
+        });
         tasks.follow(plain(Api::all(client.clone()), |v| &mut v.classes));
         tasks.follow(plain(Api::all(client), |v| &mut v.namespaces));
         tasks.follow(plain(cluster.scoped(one), |v| &mut v.budgets));
@@ -266,6 +269,10 @@ where
             Problem::NotInstalled { .. } => (Read::NotServed { message }, LIST_EVERY),
             _ => (Read::Failed { message }, RETRY),
         };
+        // What may not be read any more is unknown.
+        if !matches!(read, Read::Failed { .. }) {
+            live.change(|view| *(kind.list)(view) = None).await;
+        }
         live.set_read(&plural::<K>(), read).await;
         tokio::time::sleep(pause).await;
     }
@@ -417,13 +424,16 @@ async fn signs(live: Arc<LiveView>, cluster: Arc<ClusterReader>) {
         };
         let now = live.now();
         live.change(|view| {
-            view.last_read = now;
             view.leader = leader.map(|l| Leader {
                 holder: l.holder,
                 renewed_at: l.renewed,
                 duration_seconds: l.duration_seconds,
             });
             view.reads.insert(LEASES.to_owned(), read);
+            let failed = |read: &Read| matches!(read, Read::Failed { .. });
+            if !view.reads.values().any(failed) {
+                view.last_read = now;
+            }
         })
         .await;
         tokio::time::sleep(SIGN).await;

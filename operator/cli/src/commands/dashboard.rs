@@ -20,6 +20,8 @@ use crate::serve::listen;
 
 /// How long a browser may take to read the file with the address.
 const BROWSER: Duration = Duration::from_secs(20);
+/// A watch without a word for this time has failed.
+const SILENCE: Duration = Duration::from_secs(90);
 
 pub async fn dashboard(
     connection: &Connection,
@@ -62,7 +64,7 @@ async fn read_cluster(
     args: &DashboardArgs,
     clock: WallClock,
 ) -> Result<(Arc<LiveView>, JoinSet<()>, String)> {
-    let cluster = ClusterReader::connect(connection).await?;
+    let cluster = ClusterReader::connect_with(connection, Some(SILENCE)).await?;
     let mut namespace = args.scope.namespace.clone();
     if namespace.is_none() {
         match cluster.selected(None, "").await {

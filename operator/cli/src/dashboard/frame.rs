@@ -59,6 +59,11 @@ fn freshness(view: &ClusterView) -> Value {
         Read::Failed { message } => Some(("stale", format!("{what}: {message}"))),
         _ => None,
     });
+    let needed = ["trainingworkloads", "podgroups", "nodes"].into_iter();
+    let unread = needed
+        .filter(|what| !view.reads.contains_key(*what))
+        .map(|what| ("stale", format!("{what} have not been read yet")))
+        .next();
     let listed = view.reads.iter().find_map(|(what, read)| match read {
         Read::Listed { .. } => Some((
             "polling",
@@ -66,7 +71,7 @@ fn freshness(view: &ClusterView) -> Value {
         )),
         _ => None,
     });
-    let (state, message) = failed.or(listed).unwrap_or_default();
+    let (state, message) = failed.or(unread).or(listed).unwrap_or_default();
     let state = if state.is_empty() { "live" } else { state };
     json!({"state": state, "since": view.last_read, "message": message})
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::ResourceExt;
-use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
+use lockstep_api::{PodGroup, TrainingWorkload};
 use serde_json::{Value, json};
 
 use super::view::{ClusterView, path_of};
+use crate::objects::{has_ended, owns};
 use crate::status::next_steps;
 
 /// Begin of a next step for a workload that needs nothing.
@@ -92,7 +93,13 @@ pub fn without_agent(view: &ClusterView) -> BTreeSet<String> {
     if agents.is_empty() {
         return BTreeSet::new();
     }
-    let statuses = view.groups().iter().filter_map(|g| g.status.as_ref());
+    // An ended workload keeps the placement in its status, without its nodes.
+    let ended = |group: &&PodGroup| {
+        let mut owners = view.workloads().iter().filter(|w| has_ended(w));
+        owners.any(|w| owns(w, *group))
+    };
+    let groups = view.groups().iter().filter(|g| !ended(g));
+    let statuses = groups.filter_map(|g| g.status.as_ref());
     let placements = statuses.filter_map(|s| s.placement.as_ref());
     let nodes = placements.flat_map(|p| &p.nodes).map(|n| n.node.clone());
     nodes.filter(|node| !agents.contains(node)).collect()

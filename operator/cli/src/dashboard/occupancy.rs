@@ -219,8 +219,8 @@ fn used_nodes(
 /// A pod of another controller. Pods of members count by their placements.
 fn note_other(pod: &Pod, counted: &Counted, nodes: &mut BTreeMap<String, UsedNode>) {
     let amount = counted.amount(&pod.requests);
-    let node = pod.bound.as_ref().filter(|_| pod.member.is_none());
-    if let Some(node) = node.and_then(|n| nodes.get_mut(n.as_str()))
+    let node = pod.holds().filter(|_| pod.member.is_none());
+    if let Some(node) = node.and_then(|n| nodes.get_mut(n))
         && amount > 0
     {
         let known = node.parts.iter_mut().find(|p| p.state == UseState::Other);

@@ -17,7 +17,7 @@ use lockstep_api::{PodGroup, TrainingWorkload, TrainingWorkloadStatus};
 use lockstep_model::parse::partial::PartialNode;
 use lockstep_model::pods::pod_view::PartialCondition;
 use lockstep_model::pods::resources::CPU;
-use lockstep_model::snapshot::{AmountsByName, GangRecord, NodeRecord, PhaseRecord};
+use lockstep_model::snapshot::{AmountsByName, GangRecord, NodeRecord, PhaseRecord, PodRecord};
 use lockstep_model::{CostModel, SnapshotFile};
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ pub fn recorded(file: SnapshotFile) -> ClusterView {
         namespace: file.namespace.clone(),
         groups: Some(groups),
         nodes: Some(file.nodes.iter().map(|n| node(n, file.taken_at)).collect()),
-        pods: Some(Vec::new()),
+        pods: Some(file.pods.iter().filter_map(PodRecord::to_pod).collect()),
         last_read: file.taken_at,
         snapshot: Some(file),
         ..ClusterView::default()

@@ -104,8 +104,6 @@ pub struct PageReads {
     pub events: Vec<Happened>,
     /// Report of `doctor`.
     pub doctor: Option<Value>,
-    /// Pods of node agents.
-    pub agent_pods: Option<Vec<core::Pod>>,
 }
 
 impl ClusterView {

@@ -133,6 +133,9 @@ impl Dashboard {
                 rules,
             )
         };
+        if namespace.is_some() && file.is_none() {
+            bail!("what-if needs the pods of all namespaces: start the dashboard without -n");
+        }
         let rules = rules.map_or_else(Rules::default, |published| published.rules);
         let assumed = AssumedNodes {
             drained: question.drained,
@@ -209,13 +212,15 @@ impl Dashboard {
         if let Some(young) = kept.as_ref().filter(|k| k.is_younger(ENGINE, at)) {
             return Some(young.value.clone());
         }
+        // Without its pods, a running gang seems to reserve what it holds.
+        let pods = self.pods_of_members().await.ok()?;
         let (file, objects, groups, namespace) = {
             let view = self.live.view().await;
             view.nodes.as_ref()?;
             let groups = view.groups.clone()?;
             (
                 view.snapshot.clone(),
-                view.objects(None),
+                view.objects(pods),
                 groups,
                 view.namespace.clone(),
             )

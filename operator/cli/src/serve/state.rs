@@ -18,7 +18,8 @@ pub struct Dashboard {
     /// Open streams.
     pub streams: AtomicUsize,
     pub queue: Mutex<Option<Aged<QueueReport>>>,
-    pub doctor: Mutex<Option<Aged<Value>>>,
+    /// `None` in it: the report could not be made.
+    pub doctor: Mutex<Option<Aged<Option<Value>>>>,
     pub member_pods: Mutex<Option<Aged<Vec<Pod>>>>,
 }
 
@@ -60,8 +61,12 @@ impl Query {
     }
 }
 
-/// `NAMESPACE/NAME`.
+/// `NAMESPACE/NAME`. It becomes part of an address of the API server.
 pub fn path(text: &str) -> Option<(String, String)> {
     let (namespace, name) = text.split_once('/')?;
-    Some((namespace.to_owned(), name.to_owned()))
+    let plain = |word: &str| {
+        let mut letters = word.bytes();
+        !word.is_empty() && letters.all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
+    };
+    (plain(namespace) && plain(name)).then(|| (namespace.to_owned(), name.to_owned()))
 }

@@ -153,18 +153,19 @@ impl Reading {
 
 /// The report of `doctor` if it is young, else a new one. Readers wait for the same read.
 async fn aged(
-    kept: &Mutex<Option<Aged<Value>>>,
+    kept: &Mutex<Option<Aged<Option<Value>>>>,
     at: DateTime<Utc>,
     read: impl Future<Output = Option<Value>>,
 ) -> Option<Value> {
     let mut kept = kept.lock().await;
     if let Some(young) = kept.as_ref().filter(|k| k.is_younger(DOCTOR, at)) {
-        return Some(young.value.clone());
+        return young.value.clone();
     }
-    let value = read.await?;
+    // A failure is kept, too: the next try is as far away as the next report.
+    let value = read.await;
     *kept = Some(Aged {
         value: value.clone(),
         at,
     });
-    Some(value)
+    value
 }

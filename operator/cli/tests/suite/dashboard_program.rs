@@ -1,5 +1,6 @@
 //! The dashboard as a program, without a browser.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -456,11 +457,34 @@ fn markup_in_a_cluster_stays_text() {
     let answer = dashboard.get("/api/verbs/status?workload=vision/typo");
     assert_eq!(answer.json()["message"], script);
     let missing = dashboard.get(&format!("/api/manifest?workload=ml/{}", "%3Cscript%3E"));
-    assert_eq!(missing.json()["error"], "no workload ml/<script>");
+    assert_eq!(missing.json()["error"], "workload: no name");
     let read = dashboard
         .stream("view=workload&workload=vision/typo")
         .of_page("workload");
     assert_eq!(read["workload"]["status"]["message"], script);
+}
+
+#[test]
+fn idle_accelerators_of_the_overview_are_those_of_the_queue() {
+    let server = LiveServer::start(lists(), Rights::All);
+    let dashboard = Dashboard::over(&server, &[]);
+    let verb = dashboard.get("/api/verbs/queue").json()["idle"].clone();
+    // With the pods of other controllers, as the verb reads them.
+    assert_eq!(dashboard.post("/api/pods", &json!({})).code, 200);
+    dashboard
+        .stream("view=health")
+        .until(|read| (read.get("frame")).is_some_and(|f| f["otherPods"] == "yes"));
+    let read = dashboard.stream("view=overview").of_page("overview");
+    let shown = read["overview"]["idle"].as_array().unwrap();
+    let idle = shown.iter().map(|part| {
+        let reason = part["reason"].as_str().unwrap().to_owned();
+        (reason, part["amount"].as_i64().unwrap())
+    });
+    let of_verb = verb.as_object().unwrap().iter();
+    let of_verb = of_verb.map(|(reason, amount)| (reason.clone(), amount.as_i64().unwrap()));
+    let of_verb: BTreeMap<String, i64> = of_verb.filter(|(_, amount)| *amount > 0).collect();
+    assert_eq!(idle.collect::<BTreeMap<_, _>>(), of_verb);
+    assert!(of_verb.values().sum::<i64>() > 0);
 }
 
 #[test]

@@ -180,7 +180,14 @@ fn the_table_has_a_row_per_gang_with_its_reservation_and_the_words_of_the_schedu
     ] {
         assert!(rows[1].contains(part), "{part:?} is missing: {text}");
     }
-    let none = screen(&answer(&[]));
-    let idle = "no gang is queued\n\nIdle accelerators: ";
-    assert!(none.starts_with(idle), "{none}");
+    let mut none = answer(&[]);
+    assert_eq!(
+        screen(&none),
+        "no gang is queued\n",
+        "all accelerators are held"
+    );
+    let idle = none.idle.get_or_insert_default();
+    (idle.reserved, idle.no_demand) = (8, 16);
+    let said = "\nIdle accelerators: 8 reserved, 16 requested by no gang\n";
+    assert!(screen(&none).ends_with(said));
 }

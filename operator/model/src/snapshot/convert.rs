@@ -181,7 +181,8 @@ impl PodRecord {
         })
     }
 
-    fn to_pod(&self) -> Option<Pod> {
+    /// The pod of a record. `None` without a UID.
+    pub fn to_pod(&self) -> Option<Pod> {
         Some(Pod {
             uid: Uid::read(Some(&self.uid))?,
             namespace: self.namespace.as_str().into(),
