@@ -358,7 +358,7 @@ pub struct TrainingProgress {
     /// Percentage and time left, for people: `42%, 3.5 h left`. Empty without `total`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub summary: String,
-    /// Members that are behind the last step by more than the steps of a minute, the slowest first,
+    /// Members that are behind the last step by more than the steps of two reports, the slowest first,
     /// at most eight. Written with `step`. Empty without a rate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]

@@ -83,7 +83,7 @@ pub(crate) fn severe(info: &NodeInfo, now: DateTime<Utc>) -> impl Iterator<Item 
 }
 
 /// Signals of at least this level.
-pub(crate) fn counting(
+fn counting(
     info: &NodeInfo,
     least: SignalLevel,
     now: DateTime<Utc>,

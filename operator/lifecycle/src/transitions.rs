@@ -231,7 +231,7 @@ fn moves(
         let same = old.filter(|old| old.id == new.id);
         let is_news = same.is_none_or(|old| old.outcome != new.outcome);
         let (type_, reason, note) = match new.outcome.filter(|_| is_news) {
-            Some(MoveOutcome::Withdrawn) | None if new.with_restart => continue,
+            _ if new.with_restart => continue,
             Some(MoveOutcome::Stayed) => {
                 let note = format!("the gang stays on {nodes} {NOT_MOVED}");
                 (EventType::Warning, reasons::MOVE_STAYED, note)

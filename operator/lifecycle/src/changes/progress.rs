@@ -126,12 +126,15 @@ fn steps_of_domain(
         .collect()
 }
 
-/// Members that are behind by more than the steps between two reports of an agent, about a minute.
+/// Members that are behind by more than the steps between two reports of an agent: a minute, and
+/// longer for many members. One report can be missing.
 fn slowest(steps: Vec<(String, i64)>, last: i64, rate: Option<i64>) -> Vec<SlowMember> {
     let Some(rate) = rate else {
         return Vec::new();
     };
-    let usual = (rate / 60).max(1);
+    let members = i64::try_from(steps.len()).unwrap_or(i64::MAX);
+    let seconds = 2 * (members / 10).max(60);
+    let usual = (rate.saturating_mul(seconds) / 3600).max(1);
     let mut slow: Vec<SlowMember> = steps
         .into_iter()
         .map(|(member, step)| SlowMember {
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_behind_by_more_than_a_minute_of_steps_are_named_the_slowest_first() {
+    fn members_behind_by_more_than_two_reports_are_named_the_slowest_first() {
         let steps = |behind: &[i64]| {
             let each = behind.iter().enumerate();
             each.map(|(n, behind)| (format!("g/0/{n}"), 1000 - behind))
@@ -217,11 +220,11 @@ mod tests {
         };
         // 60 steps a minute.
         let expected = [
-            ("g/0/3".to_owned(), 900, 100),
-            ("g/0/1".to_owned(), 939, 61),
+            ("g/0/3".to_owned(), 800, 200),
+            ("g/0/1".to_owned(), 879, 121),
         ];
-        assert_eq!(named(&[0, 61, 60, 100], Some(3600)), expected);
-        assert_eq!(named(&[0, 61], None), []);
-        assert_eq!(named(&[100; 20], Some(3600)).len(), SLOWEST);
+        assert_eq!(named(&[0, 121, 120, 200], Some(3600)), expected);
+        assert_eq!(named(&[0, 200], None), []);
+        assert_eq!(named(&[200; 20], Some(3600)).len(), SLOWEST);
     }
 }

@@ -176,6 +176,11 @@ impl DomainPass<'_> {
             let alone = domain.replacement.as_ref();
             alone.map(|r| r.not_before.unwrap_or(r.detected_at))
         }?;
+        // Members that leave nodes with signals within this restart are sought from then on.
+        let left = gang.moving.as_ref().filter(|m| m.is_open());
+        let since = left
+            .and_then(|m| m.began_at)
+            .map_or(since, |at| since.max(at));
         let placement = facts.placement(self.ledger, &scope.gang.key)?;
         let prevented = facts.prevents_pods(&mut self.wake);
         let (mut unplaced, mut words) = (BTreeSet::new(), Vec::new());

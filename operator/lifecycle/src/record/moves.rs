@@ -27,8 +27,8 @@ use crate::failure::domain::{DomainPass, DomainScope};
 use crate::ledger::{Avoidance, DomainLedger, Ledger};
 use crate::messages::nodes_to_leave;
 use crate::moves::{
-    Departure, NodesWithSignals, counting, departures, departures_from, members_to_move,
-    nodes_with_signals, occasion, permitted, severe, stands, time_to_leave,
+    Departure, NodesWithSignals, departures, departures_from, members_to_move, nodes_with_signals,
+    occasion, permitted, severe, stands, time_to_leave,
 };
 use crate::wake::Wake;
 
@@ -167,7 +167,9 @@ fn follow_restart(
         let withdrawn = ended(facts, ledger, gang, moving, MoveOutcome::Withdrawn);
         return (!withdrawn.settled.is_empty()).then_some(withdrawn);
     }
-    if let Some(members) = permitted(facts, ledger, gang, &moving) {
+    if permitted(facts, ledger, gang, &moving).is_some() {
+        // Not those of the target: since then, a barrier may have opened, or a signal ended.
+        let members = members_to_move(facts, ledger, gang, &moving);
         for domain in &gang.domains {
             join(facts, ledger, domain, &members);
         }
@@ -344,18 +346,12 @@ fn ended(
     mut moving: GangMove,
     outcome: MoveOutcome,
 ) -> GangMove {
-    if outcome != MoveOutcome::Withdrawn {
+    let stays = outcome == MoveOutcome::Stayed && !moving.with_restart;
+    if outcome == MoveOutcome::Moved || stays {
         let mut settled = Vec::new();
-        let least = if moving.with_restart {
-            SignalLevel::Suspect
-        } else {
-            SignalLevel::Leaving
-        };
         for NodeToLeave { node, .. } in &moving.nodes {
             let info = facts.view.nodes().get(node);
-            let signals = info
-                .into_iter()
-                .flat_map(|info| counting(info, least, facts.now));
+            let signals = info.into_iter().flat_map(|info| severe(info, facts.now));
             settled.extend(signals.map(|s| NodeToLeave {
                 node: node.clone(),
                 signal: s.name.clone(),

@@ -6,6 +6,7 @@ use lockstep_engine::{DimIx, NodeIx};
 
 use super::state::Cycle;
 use crate::capacity::reservations::requested_resources;
+use crate::gang::pending::Pending;
 use crate::plan::{IdleAccelerators, QueuePlace};
 
 impl Cycle<'_> {
@@ -15,7 +16,7 @@ impl Cycle<'_> {
         let unheld = cluster.free_capacity();
         let waiting = places.iter().map(|place| &self.gangs[place.gang]);
         let wanted: BTreeSet<String> = waiting
-            .filter(|gang| gang.waits_in_queue())
+            .filter(|gang| gang.pending.as_ref().is_some_and(Pending::waits_in_queue))
             .flat_map(requested_resources)
             .collect();
         let wanted = wanted.iter().filter_map(|name| cluster.dims().dim(name));

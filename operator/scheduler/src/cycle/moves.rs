@@ -104,16 +104,17 @@ impl Cycle<'_> {
         }
     }
 
-    /// Permits moves with nodes, up to the limit of moves at once. A move that must begin now, or is
-    /// part of another restart, is always permitted.
+    /// Permits moves with nodes, up to the limit of moves at once. A move that must begin now is
+    /// always permitted. A part of another restart is not counted.
     pub(super) fn permit_moves(&mut self) {
         let now = self.context.now;
         let each = || self.gangs.iter().enumerate();
         let has_nodes = |gang: &GangState| !matches!(gang.move_search, Some(MoveSearch::Waits(_)));
-        let permitted = each().filter(|(_, g)| g.was_permitted() && has_nodes(g));
+        let limited = |g: &GangState| g.open_move().is_some_and(|m| !m.with_restart);
+        let permitted = each().filter(|(_, g)| g.was_permitted() && has_nodes(g) && limited(g));
         let mut moving = permitted.count();
-        let new =
-            each().filter(|(_, g)| g.move_search.is_some() && has_nodes(g) && !g.was_permitted());
+        let sought = |g: &GangState| g.move_search.is_some() && has_nodes(g) && limited(g);
+        let new = each().filter(|(_, g)| sought(g) && !g.was_permitted());
         let mut new: Vec<usize> = new.map(|(at, _)| at).collect();
         new.sort_by_cached_key(|&at| {
             let gang = &self.gangs[at];
@@ -124,8 +125,7 @@ impl Cycle<'_> {
             let gang = &mut self.gangs[at];
             let begin_by = gang.open_move().and_then(|m| m.begin_by);
             let is_due = begin_by.is_some_and(|by| by <= now);
-            let restarts = gang.open_move().is_some_and(|m| m.with_restart);
-            if is_due || restarts || moving < self.context.settings.concurrent_moves {
+            if is_due || moving < self.context.settings.concurrent_moves {
                 moving += 1;
                 continue;
             }
@@ -161,7 +161,8 @@ fn is_for_faults(context: &Context<'_>, open: &GangMove) -> bool {
 /// Nodes that gangs have left for faults since then, with the last time.
 fn nodes_left(gangs: &[GangState], since: DateTime<Utc>) -> BTreeMap<&str, DateTime<Utc>> {
     let mut left: BTreeMap<&str, DateTime<Utc>> = BTreeMap::new();
-    let for_fault = |m: &&GangMove| m.reason == CauseKind::NodeFaulty;
+    // A restart for another reason also leaves nodes that are only suspect.
+    let for_fault = |m: &&GangMove| m.reason == CauseKind::NodeFaulty && !m.with_restart;
     let all = gangs.iter();
     let all = all.filter_map(|g| g.input.workload.moving.as_ref());
     let all = all.filter(|m| for_fault(m) && m.outcome == Some(MoveOutcome::Moved));

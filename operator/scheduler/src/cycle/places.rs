@@ -7,6 +7,7 @@ use lockstep_api::scheduling::QueueStatus;
 
 use super::state::Cycle;
 use crate::context::Context;
+use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
 use crate::plan::QueuePlace;
 
@@ -20,7 +21,12 @@ impl Cycle<'_> {
     /// Notes the places of the gangs that still wait at the end of the cycle.
     pub(super) fn note_places(&mut self, places: &[QueuePlace]) {
         let waiting = places.iter().filter(|p| !p.grows).map(|p| p.gang);
-        let waiting = waiting.filter(|&at| self.gangs[at].waits_in_queue());
+        let waiting = waiting.filter(|&at| {
+            self.gangs[at]
+                .pending
+                .as_ref()
+                .is_some_and(Pending::waits_in_queue)
+        });
         let mut of_priority: BTreeMap<i32, usize> = BTreeMap::new();
         let mut ahead: BTreeMap<usize, usize> = BTreeMap::new();
         for (number, at) in waiting.enumerate() {

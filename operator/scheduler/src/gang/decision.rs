@@ -1,7 +1,8 @@
 //! The decision of a cycle about a gang that requests capacity.
 
 use lockstep_api::gangs::Assignments;
-use lockstep_api::scheduling::Victim;
+use lockstep_api::key::Key;
+use lockstep_api::scheduling::{Preemptor, Victim};
 use lockstep_engine::NodeIx;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,4 +45,14 @@ pub struct OtherVictims {
     pub cost: u128,
     /// Pods evicted beyond their disruption budgets.
     pub pdb_excess: u64,
+}
+
+/// Why a gang is preempted.
+#[derive(Clone, Debug)]
+pub(crate) struct PreemptedGang {
+    /// Pod group of the preemptor.
+    pub by: Key,
+    pub preemptor: Preemptor,
+    /// For condition DisruptionTarget.
+    pub message: String,
 }

@@ -158,6 +158,11 @@ pub enum NoPreemption {
 }
 
 impl Pending {
+    /// True if the gang waits in the queue of this scheduler. Held gangs delay no gang.
+    pub(crate) fn waits_in_queue(&self) -> bool {
+        !matches!(self, Self::Held(_) | Self::KubeSchedulerPlaces { .. })
+    }
+
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Held(hold) => hold.reason(),

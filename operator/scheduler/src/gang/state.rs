@@ -5,17 +5,16 @@ use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
 use lockstep_api::gangs::{Assignments, Domain};
 use lockstep_api::ids::NodeName;
-use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{
-    Backfill, MoveTarget, NodePlacement, ObservedSpec, Placement, PodGroupStatus, Preemptor,
+    Backfill, MoveTarget, NodePlacement, ObservedSpec, Placement, PodGroupStatus,
 };
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Occupant, Pod};
 
 use crate::context::Context;
-use crate::gang::decision::Decision;
+use crate::gang::decision::{Decision, PreemptedGang};
 use crate::gang::member_pods::{FullyBound, GangPods};
 use crate::gang::moves::{MoveSearch, permitted_target};
 use crate::gang::pending::Pending;
@@ -59,16 +58,6 @@ pub struct GangState {
     pub(crate) move_search: Option<MoveSearch>,
 }
 
-/// Why a gang is preempted.
-#[derive(Clone, Debug)]
-pub(crate) struct PreemptedGang {
-    /// Pod group of the preemptor.
-    pub by: Key,
-    pub preemptor: Preemptor,
-    /// For condition DisruptionTarget.
-    pub message: String,
-}
-
 impl GangState {
     pub(crate) fn new(input: Arc<GangInput>, pods: GangPods, now: DateTime<Utc>) -> Self {
         let placed = input.group.status.placement.as_ref();
@@ -107,14 +96,6 @@ impl GangState {
         let own = self.input.workload.backend;
         own.unwrap_or(context.settings.backend)
             .kube_scheduler_places()
-    }
-
-    /// True if the gang waits in the queue of this scheduler. Held gangs delay no gang.
-    pub(crate) fn waits_in_queue(&self) -> bool {
-        match &self.pending {
-            None | Some(Pending::Held(_) | Pending::KubeSchedulerPlaces { .. }) => false,
-            Some(_) => true,
-        }
     }
 
     pub fn phase(&self) -> &GangPhase {

@@ -421,7 +421,7 @@ fn a_circle_is_broken_where_nothing_runs_yet() {
     assert_eq!(world.assigned("runs")[&member], to);
     assert_eq!(world.placement("new"), None, "it goes first, and alone");
     let message = world.condition("new").message;
-    assert!(message.contains("runs"), "{message}");
+    assert!(message.contains("1 other gang"), "{message}");
     world.schedule();
     assert_eq!(world.nodes("new"), [from]);
 }

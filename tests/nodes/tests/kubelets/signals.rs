@@ -145,9 +145,9 @@ async fn saved_for(t: &Scenario<'_>, reason: CheckpointOccasion) -> Result<()> {
     let saved = [CheckpointOutcome::Saved, CheckpointOutcome::Ended].map(Some);
     // A regular checkpoint right after the request can be the reply.
     let most = i64::from(CHECKPOINT_EVERY);
-    let lost = last.steps_lost.context("steps lost")?;
+    let steps = last.steps_lost.context("steps lost")?;
     ensure!(
-        last.reason == reason && saved.contains(&last.outcome) && lost < most,
+        last.reason == reason && saved.contains(&last.outcome) && steps < most,
         "{last:?}"
     );
     Ok(())
