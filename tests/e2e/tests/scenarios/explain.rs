@@ -121,12 +121,12 @@ async fn a_preemption_is_explained_to_the_preemptor_and_to_the_victim() -> Resul
             eventually("the story to be complete", PATIENCE, async || {
                 says(
                     &notes(t, "vip", "Preempting").await?,
-                    &["no cheaper set frees enough capacity", &small],
+                    &["no cheaper set frees enough capacity", "1 victim"],
                 )?;
                 says(&notes(t, "small", "PreemptionByScheduler").await?, &why)?;
                 says(
                     &t.lockstep(&["explain", "vip"]).await?,
-                    &["placed", "Preempting", &small],
+                    &["placed", "Preempting", "1 victim"],
                 )?;
                 says(
                     &t.lockstep(&["explain", "small"]).await?,

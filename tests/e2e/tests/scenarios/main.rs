@@ -9,6 +9,7 @@ mod connections;
 mod console;
 mod converting;
 mod crash;
+mod dashboard;
 mod elastic;
 mod elsewhere;
 mod explain;
