@@ -16,6 +16,7 @@
 //! | [`member_pod`], [`tier`] | what pods of members say of themselves, and how they restart in place |
 //! | [`gangs`], [`membership`] | members that are placed and restarted together, and members that run |
 //! | [`words`] | common parts of messages: counts, times, lost work |
+//! | [`merge_patch`] | the patch between two versions of an object |
 //! | [`worded!`] | enums with one word per variant |
 //! | [`ids`] | identities as types: UIDs, keys of gangs and restart domains, nodes, versions |
 
@@ -29,6 +30,7 @@ pub mod key;
 pub mod member;
 pub mod member_pod;
 pub mod membership;
+pub mod merge_patch;
 pub mod names;
 pub mod native_group;
 pub mod node_agent;

@@ -12,6 +12,14 @@ pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: 
     owners.any(|o| o.controller == Some(true) && Some(o.uid.as_str()) == uid)
 }
 
+/// The workload that controls the object.
+pub fn owner<'w, K: Resource<DynamicType = ()>>(
+    workloads: &'w [TrainingWorkload],
+    object: &K,
+) -> Option<&'w TrainingWorkload> {
+    workloads.iter().find(|w| owns(w, object))
+}
+
 pub fn has_ended(workload: &TrainingWorkload) -> bool {
     let phase = workload.status.as_ref().and_then(|s| s.phase);
     matches!(phase, Some(Phase::Succeeded | Phase::Failed))

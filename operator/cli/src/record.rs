@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_model::parse::quota_partial::PartialNamespace;
 use lockstep_model::snapshot::{
     BudgetRecord, GangRecord, NodeRecord, PodRecord, PriorityClassRecord, VERSION, selected_keys,
 };
@@ -22,6 +23,17 @@ pub struct Objects {
     /// Weights of namespaces in the queue.
     pub weights: Weights,
     pub unread: Vec<String>,
+}
+
+/// Weights in the queue of one namespace, or of all.
+pub fn weights<'n>(
+    namespaces: impl IntoIterator<Item = &'n PartialNamespace>,
+    only: Option<&str>,
+) -> Weights {
+    let all = namespaces.into_iter();
+    let named = all.filter_map(|n| Some((n.metadata.name.clone()?, n.weight().ok()??)));
+    let chosen = named.filter(|(name, _)| only.is_none_or(|only| only == name));
+    chosen.collect()
 }
 
 /// The snapshot, and messages about omitted objects. Pods keep the labels with these keys and the

@@ -50,7 +50,7 @@ impl Ledger {
     /// Last step that a member has reported.
     fn last_step(&self, facts: &Facts<'_>) -> Option<i64> {
         let recorded = self.progress.as_ref().map(|p| p.step);
-        facts.last_reported_step().max(recorded)
+        facts.last_reported().0.max(recorded)
     }
 
     pub fn set_request(&mut self, key: &DomainKey, request: CheckpointRequest) {
@@ -69,9 +69,7 @@ impl Ledger {
     ) {
         let last = self.last_step(facts);
         let recorded = self.progress.as_ref().and_then(|p| p.checkpoint_step);
-        let reports = facts.pods().filter_map(|p| facts.progress_of(p));
-        let reported = reports.filter_map(|p| p.checkpoint_step).max();
-        let kept = saved.or(reported.max(recorded));
+        let kept = saved.or(facts.last_reported().1.max(recorded));
         let request = self.domains.get_mut(key).and_then(|d| d.request.as_mut());
         if let Some(request) = request.filter(|r| r.is_open()) {
             let took = (facts.now - request.requested_at).num_milliseconds();

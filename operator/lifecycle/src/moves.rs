@@ -55,6 +55,11 @@ impl Departure<'_> {
         self.action.leaves_container()
     }
 
+    /// True if the gang has moved for the signal, or has stayed.
+    pub fn is_settled(&self, moving: Option<&GangMove>) -> bool {
+        moving.is_some_and(|m| m.is_settled(self.node, &self.signal.name))
+    }
+
     /// True if any restart leaves the node.
     pub fn is_near(&self, facts: &Facts<'_>) -> bool {
         let near = facts.now + facts.view.settings().move_horizon;
@@ -92,35 +97,28 @@ fn counting(
     signals.filter(move |s| s.level >= least && s.counts(now))
 }
 
-/// Nodes of the workload that have signals, by name.
-pub(crate) type NodesWithSignals<'f> = BTreeMap<&'f str, &'f NodeInfo>;
-
-pub(crate) fn nodes_with_signals<'f>(facts: &'f Facts<'_>) -> NodesWithSignals<'f> {
-    let nodes = facts.view.nodes().iter();
-    let with_signals = nodes.filter(|(_, info)| !info.signals.is_empty());
-    with_signals
-        .map(|(n, info)| (n.as_str(), &**info))
-        .collect()
-}
-
 /// The nodes with signals on which unfinished members of a placed gang are, by name.
 pub(crate) fn departures<'f>(
     facts: &'f Facts<'_>,
     ledger: &Ledger,
     gang: &'f Gang,
-    signals: &NodesWithSignals<'f>,
     wake: &mut Wake,
 ) -> Vec<Departure<'f>> {
-    if signals.is_empty() || gang.basic || facts.placement(ledger, &gang.key).is_none() {
+    if !may_leave(facts, ledger, gang) {
         return Vec::new();
     }
-    for signal in signals.values().flat_map(|info| &info.signals) {
+    let nodes = facts.nodes_with_signals.values();
+    for signal in nodes.flat_map(|info| &info.signals) {
         if facts.due(signal.counts_from).passed(wake) {
             let ends = signal.deadline.map(|at| facts.due(at));
             let _over = ends.is_some_and(|end| end.passed(wake));
         }
     }
-    departures_from(facts, ledger, gang, signals, SignalLevel::Leaving)
+    departures_from(facts, ledger, gang, SignalLevel::Leaving)
+}
+
+fn may_leave(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
+    !gang.basic && facts.placement(ledger, &gang.key).is_some()
 }
 
 /// The nodes with signals of at least this level on which unfinished members of a placed gang are.
@@ -128,10 +126,10 @@ pub(crate) fn departures_from<'f>(
     facts: &'f Facts<'_>,
     ledger: &Ledger,
     gang: &'f Gang,
-    signals: &NodesWithSignals<'f>,
     least: SignalLevel,
 ) -> Vec<Departure<'f>> {
-    if signals.is_empty() || gang.basic || facts.placement(ledger, &gang.key).is_none() {
+    let signals = &facts.nodes_with_signals;
+    if signals.is_empty() || !may_leave(facts, ledger, gang) {
         return Vec::new();
     }
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -140,9 +138,11 @@ pub(crate) fn departures_from<'f>(
             groups.entry(node).or_default().insert(&member.group);
         }
     }
+    if groups.is_empty() {
+        return Vec::new();
+    }
     let timing = Timing::new(facts, ledger, gang);
     let moving = ledger.gang(&gang.key).and_then(|e| e.moving.as_ref());
-    let is_settled = |node: &str, signal: &str| moving.is_some_and(|m| m.is_settled(node, signal));
     let departures = groups.into_iter().filter_map(|(node, groups)| {
         let info = *signals.get(node)?;
         let each = counting(info, least, facts.now).map(|signal| {
@@ -161,8 +161,7 @@ pub(crate) fn departures_from<'f>(
         });
         // A signal for which the gang stays hides no other.
         each.min_by_key(|d| {
-            let settled = is_settled(node, &d.signal.name);
-            let stays = d.stays() || settled || !d.is_near(facts);
+            let stays = d.stays() || d.is_settled(moving) || !d.is_near(facts);
             (stays, Reverse(d.signal.level), d.due, &d.signal.name)
         })
     });

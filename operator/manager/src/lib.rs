@@ -23,7 +23,6 @@ mod gauges;
 pub mod health;
 mod index;
 mod lease;
-mod merge;
 pub mod metrics;
 mod node_health;
 pub mod policy_check;

@@ -59,6 +59,18 @@ pub struct IdleAccelerators {
     pub unusable: i64,
 }
 
+impl IdleAccelerators {
+    /// The amounts with the names of their reasons, as in labels of metrics.
+    pub fn by_reason(&self) -> [(&'static str, i64); 4] {
+        [
+            ("reserved", self.reserved),
+            ("fragmented", self.fragmented),
+            ("noDemand", self.no_demand),
+            ("unusable", self.unusable),
+        ]
+    }
+}
+
 /// One request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {

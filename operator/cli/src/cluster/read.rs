@@ -17,7 +17,7 @@ use lockstep_model::parse::quota_partial::PartialNamespace;
 use super::ClusterReader;
 use crate::explain::{Happened, Story};
 use crate::problem::Problem;
-use crate::record::Objects;
+use crate::record::{Objects, weights};
 
 /// Most gangs of one workload whose events are read: each costs a request.
 const GANGS_WITH_EVENTS: usize = 8;
@@ -72,13 +72,7 @@ impl ClusterReader {
             unread.push(format!("weights of namespaces: {error}"));
             Vec::new()
         });
-        let named = all.iter().filter_map(|n| {
-            let name = n.metadata.name.clone()?;
-            Some((name, n.weight().ok()??))
-        });
-        named
-            .filter(|(name, _)| namespace.is_none_or(|only| only == name))
-            .collect()
+        weights(&all, namespace)
     }
 
     pub async fn story(&self, namespace: &str, name: &str) -> Result<Story, Problem> {

@@ -59,11 +59,11 @@ fn freshness(view: &ClusterView) -> Value {
         Read::Failed { message } => Some(("stale", format!("{what}: {message}"))),
         _ => None,
     });
-    let needed = ["trainingworkloads", "podgroups", "nodes"].into_iter();
+    let needed = ["trainingworkloads", "podgroups", "nodes"];
     let unread = needed
-        .filter(|what| !view.reads.contains_key(*what))
-        .map(|what| ("stale", format!("{what} have not been read yet")))
-        .next();
+        .into_iter()
+        .find(|what| !view.reads.contains_key(*what));
+    let unread = unread.map(|what| ("stale", format!("{what} have not been read yet")));
     let listed = view.reads.iter().find_map(|(what, read)| match read {
         Read::Listed { .. } => Some((
             "polling",

@@ -23,10 +23,7 @@ pub fn entries<'v>(
     view: &'v ClusterView,
     namespace: Option<&'v str>,
 ) -> impl Iterator<Item = (&'v TrainingWorkload, &'v HistoryEntry)> {
-    let all = view.workloads().iter();
-    let chosen =
-        all.filter(move |w| namespace.is_none() || namespace == w.metadata.namespace.as_deref());
-    chosen.flat_map(|w| {
+    view.workloads_in(namespace).flat_map(|w| {
         let histories = w.status.iter().flat_map(|s| &s.history);
         histories.map(move |entry| (w, entry))
     })

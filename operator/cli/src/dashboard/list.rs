@@ -10,10 +10,7 @@ use super::view::{ClusterView, path_of};
 /// The workloads of a namespace, or of all, from which the reader chooses.
 pub fn list(view: &ClusterView, namespace: Option<&str>) -> Value {
     let none = TrainingWorkloadStatus::default();
-    let all = view.workloads().iter();
-    let chosen =
-        all.filter(|w| namespace.is_none() || namespace == w.metadata.namespace.as_deref());
-    let rows = chosen.map(|workload| {
+    let rows = view.workloads_in(namespace).map(|workload| {
         let status = workload.status.as_ref().unwrap_or(&none);
         let row = json!({
             "phase": status.phase,

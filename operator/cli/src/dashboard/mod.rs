@@ -7,7 +7,7 @@
 //! | [`needs`] | what needs a change by a person |
 //! | [`frame`], [`overview`], [`queue`], [`workload`], [`list`], [`map`], [`incidents`], [`health`] | one document each |
 //! | [`pages`] | the documents of a page |
-//! | [`merge_patch`], [`reader`] | changes of documents, and the events for one reader |
+//! | [`reader`] | the events for one reader |
 //! | [`recorded`] | a snapshot file as what was read |
 //! | [`variant`] | a snapshot with other nodes, for what-if |
 
@@ -16,7 +16,6 @@ pub mod health;
 pub mod incidents;
 pub mod list;
 pub mod map;
-pub mod merge_patch;
 pub mod needs;
 pub mod occupancy;
 pub mod overview;

@@ -10,7 +10,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use serde_json::{Value, json};
 
 use super::view::{ClusterView, path_of};
-use crate::objects::{has_ended, owns};
+use crate::objects::{has_ended, owner};
 use crate::status::next_steps;
 
 /// Begin of a next step for a workload that needs nothing.
@@ -94,10 +94,7 @@ pub fn without_agent(view: &ClusterView) -> BTreeSet<String> {
         return BTreeSet::new();
     }
     // An ended workload keeps the placement in its status, without its nodes.
-    let ended = |group: &&PodGroup| {
-        let mut owners = view.workloads().iter().filter(|w| has_ended(w));
-        owners.any(|w| owns(w, *group))
-    };
+    let ended = |group: &PodGroup| owner(view.workloads(), group).is_some_and(has_ended);
     let groups = view.groups().iter().filter(|g| !ended(g));
     let statuses = groups.filter_map(|g| g.status.as_ref());
     let placements = statuses.filter_map(|s| s.placement.as_ref());

@@ -11,7 +11,7 @@ use lockstep_model::{CostModel, Node, Pod, Resources};
 
 use super::view::{ClusterView, ObjectName};
 use crate::nodes::NodeReport;
-use crate::objects::{has_ended, owns};
+use crate::objects::{has_ended, owner};
 use crate::published::node_health;
 
 /// The resource that pages count.
@@ -27,9 +27,8 @@ impl Counted {
         let costs = CostModel::default();
         let offers = |name: &&String| nodes.iter().any(|n| n.allocatable.get(name) > 0);
         let offered: Vec<&String> = costs.accelerators.iter().filter(offers).collect();
-        let held = view.use_of_accelerators();
-        let accelerators =
-            !offered.is_empty() || held.rows.iter().any(|row| row.held + row.wanted > 0);
+        let mut rows = view.use_of_accelerators().into_iter();
+        let accelerators = !offered.is_empty() || rows.any(|row| row.held + row.wanted > 0);
         let resource = match offered.as_slice() {
             [one] => (*one).clone(),
             _ if accelerators => "accelerators".to_owned(),
@@ -156,23 +155,21 @@ pub fn occupation(view: &ClusterView, now: DateTime<Utc>) -> Occupation {
         let units = intent.into_iter().flat_map(|i| &i.victims);
         victims.extend(units.map(|v| v.uid.as_str()));
     }
-    for group in view.groups() {
-        let owner = view.workloads().iter().find(|w| owns(w, group));
-        if let Some(workload) = owner.filter(|w| !has_ended(w)) {
-            let uid = group.metadata.uid.as_deref().unwrap_or_default();
-            let of = GangParts::new(view, &counted, workload, group);
-            of.placed(victims.contains(uid), &mut nodes);
-        }
+    let gangs = view.groups().iter().filter_map(|group| {
+        let workload = owner(view.workloads(), group).filter(|w| !has_ended(w))?;
+        Some(GangParts::new(view, &counted, workload, group))
+    });
+    let gangs: Vec<GangParts<'_>> = gangs.collect();
+    for gang in &gangs {
+        let uid = gang.group.metadata.uid.as_deref().unwrap_or_default();
+        gang.placed(victims.contains(uid), &mut nodes);
     }
     for pod in view.pods.iter().flatten() {
         note_other(pod, &counted, &mut nodes);
     }
     // Reservations come last, because they take only what is idle.
-    for group in view.groups() {
-        let owner = view.workloads().iter().find(|w| owns(w, group));
-        if let Some(workload) = owner.filter(|w| !has_ended(w)) {
-            GangParts::new(view, &counted, workload, group).reserved(&mut nodes);
-        }
+    for gang in &gangs {
+        gang.reserved(&mut nodes);
     }
     Occupation {
         counted,

@@ -19,9 +19,9 @@ const MARKS: usize = 200;
 pub fn overview(view: &ClusterView, reads: &PageReads, now: DateTime<Utc>) -> Value {
     let used = occupation(view, now);
     let report = view.queue_report(reads);
-    let accelerators = view.use_of_accelerators();
-    let held: i64 = accelerators.rows.iter().map(|row| row.held).sum();
-    let requested: i64 = accelerators.rows.iter().map(|row| row.wanted).sum();
+    let rows = view.use_of_accelerators();
+    let held: i64 = rows.iter().map(|row| row.held).sum();
+    let requested: i64 = rows.iter().map(|row| row.wanted).sum();
     let tenant = used.nodes.is_none();
     let nodes = used.nodes.iter().flat_map(BTreeMap::values);
     json!({
@@ -42,18 +42,15 @@ pub fn overview(view: &ClusterView, reads: &PageReads, now: DateTime<Utc>) -> Va
 
 /// Accelerators that no pod holds, by reason.
 fn idle(idle: &IdleAccelerators) -> Vec<Value> {
-    let all = [
-        ("reserved", idle.reserved, "reserved for gangs"),
-        (
-            "fragmented",
-            idle.fragmented,
-            "too scattered for the waiting gangs",
-        ),
-        ("noDemand", idle.no_demand, "requested by no gang"),
-        ("unusable", idle.unusable, "on unusable nodes"),
+    let texts = [
+        "reserved for gangs",
+        "too scattered for the waiting gangs",
+        "requested by no gang",
+        "on unusable nodes",
     ];
-    let some = all.into_iter().filter(|(_, amount, _)| *amount > 0);
-    some.map(|(reason, amount, text)| json!({"reason": reason, "amount": amount, "text": text}))
+    let all = idle.by_reason().into_iter().zip(texts);
+    all.filter(|((_, amount), _)| *amount > 0)
+        .map(|((reason, amount), text)| json!({"reason": reason, "amount": amount, "text": text}))
         .collect()
 }
 

@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::merge_patch::difference;
 use serde_json::{Value, json};
-
-use super::merge_patch::between;
 
 /// Bytes of a patch above which the whole document may be shorter.
 const LARGE: usize = 64 * 1024;
@@ -30,7 +29,7 @@ impl DocumentReader {
         for (name, value) in documents {
             let event = match self.has.get(name) {
                 None => Some(whole(name, &value)),
-                Some(before) => between(before, &value).map(|patch| {
+                Some(before) => difference(before, &value).map(|patch| {
                     let patch = event("patch", &json!({"name": name, "patch": patch}));
                     let whole = (patch.len() > LARGE).then(|| whole(name, &value));
                     whole.filter(|w| w.len() < patch.len()).unwrap_or(patch)

@@ -7,14 +7,14 @@ use lockstep_api::workload::CauseKind;
 use lockstep_api::{NodeAgent, PodGroup, TrainingWorkload};
 use lockstep_model::parse::partial::{PartialBudget, PartialNode, PartialPriorityClass};
 use lockstep_model::parse::quota_partial::PartialNamespace;
-use lockstep_model::{CostModel, Pod, Resources, SnapshotFile, Weights};
+use lockstep_model::{Pod, Resources, SnapshotFile, Weights};
 use serde_json::Value;
 
 use crate::explain::Happened;
 use crate::objects::owns;
 use crate::queue::{QueueReport, queue_without_places};
-use crate::record::Objects;
-use crate::top::{AcceleratorUse, member_requests};
+use crate::record::{Objects, record, weights};
+use crate::top::{UseOfPriority, member_requests, top};
 
 /// Namespace and name.
 pub type ObjectName = (String, String);
@@ -106,6 +106,22 @@ pub struct PageReads {
     pub doctor: Option<Value>,
 }
 
+/// What the engine reads: a file, or objects of one namespace or of all.
+pub enum EngineInput {
+    File(Box<SnapshotFile>),
+    Objects(Box<Objects>, Option<String>),
+}
+
+impl EngineInput {
+    /// As a snapshot. Pods keep the labels with these keys.
+    pub fn snapshot(self, keys: &BTreeSet<&str>, now: DateTime<Utc>) -> SnapshotFile {
+        match self {
+            Self::File(file) => *file,
+            Self::Objects(objects, namespace) => record(*objects, keys, namespace, now).0,
+        }
+    }
+}
+
 impl ClusterView {
     pub fn workloads(&self) -> &[TrainingWorkload] {
         self.workloads.as_deref().unwrap_or_default()
@@ -113,6 +129,15 @@ impl ClusterView {
 
     pub fn groups(&self) -> &[PodGroup] {
         self.groups.as_deref().unwrap_or_default()
+    }
+
+    /// The workloads of a namespace, or all.
+    pub fn workloads_in<'v>(
+        &'v self,
+        namespace: Option<&'v str>,
+    ) -> impl Iterator<Item = &'v TrainingWorkload> {
+        let all = self.workloads().iter();
+        all.filter(move |w| namespace.is_none() || namespace == w.metadata.namespace.as_deref())
     }
 
     pub fn workload(&self, namespace: &str, name: &str) -> Option<&TrainingWorkload> {
@@ -155,18 +180,21 @@ impl ClusterView {
     }
 
     pub fn weights(&self) -> Weights {
-        let all = self.namespaces.iter().flatten();
-        let named = all.filter_map(|n| Some((n.metadata.name.clone()?, n.weight().ok()??)));
-        let own = self.namespace.as_deref();
-        let read = named.filter(|(name, _)| own.is_none_or(|only| only == name));
-        let recorded = self
-            .snapshot
-            .iter()
-            .flat_map(|s| s.namespace_weights.clone());
-        read.chain(recorded).collect()
+        if let Some(file) = &self.snapshot {
+            return file.namespace_weights.clone();
+        }
+        weights(self.namespaces.iter().flatten(), self.namespace.as_deref())
     }
 
-    /// Input of the engine. Pods: those given, or all pods if they were read.
+    /// Input of the engine: the file, or the objects with these pods.
+    pub fn engine_input(&self, pods: Option<Vec<Pod>>) -> EngineInput {
+        match &self.snapshot {
+            Some(file) => EngineInput::File(Box::new(file.clone())),
+            None => EngineInput::Objects(Box::new(self.objects(pods)), self.namespace.clone()),
+        }
+    }
+
+    /// The objects that were read. Pods: those given, or all pods if they were read.
     pub fn objects(&self, pods: Option<Vec<Pod>>) -> Objects {
         let nodes = self.nodes.iter().flatten();
         let classes = self.classes.iter().flatten();
@@ -193,16 +221,8 @@ impl ClusterView {
     }
 
     /// Accelerators that workloads hold and request.
-    pub fn use_of_accelerators(&self) -> AcceleratorUse {
-        let costs = CostModel::default();
-        let nodes = self.nodes.as_ref().map(|nodes| {
-            let read = nodes.iter().filter_map(|n| n.scheduling().ok());
-            read.map(|n| costs.accelerators(&n.allocatable)).sum()
-        });
-        AcceleratorUse {
-            only_namespace: self.namespace.clone(),
-            ..crate::top::top(self.workloads(), self.groups(), nodes)
-        }
+    pub fn use_of_accelerators(&self) -> Vec<UseOfPriority> {
+        top(self.workloads(), self.groups(), None).rows
     }
 
     /// Number of incidents since a time by the node of their cause.

@@ -17,7 +17,7 @@ use lockstep_scheduler::{
 };
 use serde::Serialize;
 
-use crate::objects::{has_ended, owns};
+use crate::objects::{has_ended, owner};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -148,10 +148,7 @@ pub fn queue_without_places(
     groups: &[PodGroup],
     workloads: &[TrainingWorkload],
 ) -> QueueReport {
-    let ended = |group: &PodGroup| {
-        let owner = workloads.iter().find(|w| owns(w, group));
-        owner.is_some_and(has_ended)
-    };
+    let ended = |group: &PodGroup| owner(workloads, group).is_some_and(has_ended);
     let waits = |group: &PodGroup| {
         let status = group.status.as_ref()?;
         status.waits_for_capacity().then_some(false)

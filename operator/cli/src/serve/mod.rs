@@ -25,10 +25,9 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
 
 use self::security::{Access, json_response, refused};
-use self::state::{Dashboard, Query};
+use self::state::{Dashboard, Kept, Query};
 use crate::cluster::LiveView;
 
 /// Longest body of a request: a manifest.
@@ -50,9 +49,9 @@ pub async fn listen(
         live,
         access,
         streams: AtomicUsize::new(0),
-        queue: Mutex::default(),
-        doctor: Mutex::default(),
-        member_pods: Mutex::default(),
+        queue: Kept::default(),
+        doctor: Kept::default(),
+        member_pods: Kept::default(),
     });
     let routes = Router::new().fallback(respond).with_state(dashboard);
     Ok((address, async { axum::serve(listener, routes).await }))

@@ -6,19 +6,20 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::workload::PreemptionPolicy;
-use lockstep_model::{Rules, SnapshotFile};
+use lockstep_model::Rules;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::security::{json_response, refused};
-use super::state::{Aged, Dashboard, Query, path};
-use crate::dashboard::variant::AssumedNodes;
+use super::state::{Dashboard, Query, path};
+use crate::dashboard::variant::{AddedNodes, AssumedNodes};
+use crate::dashboard::view::EngineInput;
 use crate::file::{Manifest, parse_workload};
 use crate::published::published;
 use crate::queue::QueueReport;
+use crate::reports;
 use crate::view::{RenderOptions, View};
 use crate::whatif::what_if;
-use crate::{record, reports};
 
 /// How long the pods of members are kept for the next what-if.
 const PODS: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ struct Question {
     /// `NAMESPACE/NAME` of a workload, instead of a manifest.
     workload: Option<String>,
     drained: BTreeSet<String>,
-    added: Option<crate::dashboard::variant::AddedNodes>,
+    added: Option<AddedNodes>,
     preemption: bool,
 }
 
@@ -122,18 +123,13 @@ impl Dashboard {
         }
         let pods = self.pods_of_members().await?;
         let now = self.live.now();
-        let (file, objects, namespace, rules) = {
+        let (input, rules) = {
             let view = self.live.view().await;
             let rules = view.configuration.as_ref();
             let rules = rules.and_then(|(namespace, text)| published(text, namespace).ok());
-            (
-                view.snapshot.clone(),
-                view.objects(pods),
-                view.namespace.clone(),
-                rules,
-            )
+            (view.engine_input(pods), rules)
         };
-        if namespace.is_some() && file.is_none() {
+        if matches!(input, EngineInput::Objects(_, Some(_))) {
             bail!("what-if needs the pods of all namespaces: start the dashboard without -n");
         }
         let rules = rules.map_or_else(Rules::default, |published| published.rules);
@@ -144,8 +140,7 @@ impl Dashboard {
         let report = tokio::task::spawn_blocking(move || {
             let labels = rules.victims.excluded_labels.keys();
             let labels: BTreeSet<&str> = labels.map(String::as_str).collect();
-            let taken = || record::record(objects, &labels, namespace, now).0;
-            let mut file: SnapshotFile = file.unwrap_or_else(taken);
+            let mut file = input.snapshot(&labels, now);
             assumed.change(&mut file)?;
             what_if(&file, &workload, &rules)
         });
@@ -191,49 +186,28 @@ impl Dashboard {
         let Some(cluster) = self.live.cluster.as_ref().filter(|_| !all) else {
             return Ok(None);
         };
-        let mut kept = self.member_pods.lock().await;
-        let at = self.live.now();
-        if let Some(young) = kept.as_ref().filter(|k| k.is_younger(PODS, at)) {
-            return Ok(Some(young.value.clone()));
-        }
-        let value = cluster.member_pods(namespace.as_deref()).await?;
-        *kept = Some(Aged {
-            value: value.clone(),
-            at,
-        });
-        Ok(Some(value))
+        let read = cluster.member_pods(namespace.as_deref());
+        let pods = self.member_pods.get(PODS, self.live.now(), read).await?;
+        Ok(Some(pods))
     }
 
     /// The queue with places, computed at most once in 5 s. `None` without the right to list what
     /// the engine needs.
     pub async fn queue_report(&self) -> Option<QueueReport> {
-        let mut kept = self.queue.lock().await;
-        let at = self.live.now();
-        if let Some(young) = kept.as_ref().filter(|k| k.is_younger(ENGINE, at)) {
-            return Some(young.value.clone());
-        }
-        // Without its pods, a running gang seems to reserve what it holds.
-        let pods = self.pods_of_members().await.ok()?;
-        let (file, objects, groups, namespace) = {
-            let view = self.live.view().await;
-            view.nodes.as_ref()?;
-            let groups = view.groups.clone()?;
-            (
-                view.snapshot.clone(),
-                view.objects(pods),
-                groups,
-                view.namespace.clone(),
-            )
+        let now = self.live.now();
+        let compute = async {
+            // Without its pods, a running gang seems to reserve what it holds.
+            let pods = self.pods_of_members().await?;
+            let (input, groups) = {
+                let view = self.live.view().await;
+                let groups = view.groups.clone().context("no right to list gangs")?;
+                (view.engine_input(pods), groups)
+            };
+            let run = tokio::task::spawn_blocking(move || {
+                crate::queue::queue(&input.snapshot(&BTreeSet::new(), now), &groups)
+            });
+            anyhow::Ok(run.await?)
         };
-        let run = tokio::task::spawn_blocking(move || {
-            let taken = || record::record(objects, &BTreeSet::new(), namespace, at).0;
-            crate::queue::queue(&file.unwrap_or_else(taken), &groups)
-        });
-        let value = run.await.ok()?;
-        *kept = Some(Aged {
-            value: value.clone(),
-            at,
-        });
-        Some(value)
+        self.queue.get(ENGINE, now, Box::pin(compute)).await.ok()
     }
 }

@@ -17,24 +17,43 @@ pub struct Dashboard {
     pub access: Access,
     /// Open streams.
     pub streams: AtomicUsize,
-    pub queue: Mutex<Option<Aged<QueueReport>>>,
-    /// `None` in it: the report could not be made.
-    pub doctor: Mutex<Option<Aged<Option<Value>>>>,
-    pub member_pods: Mutex<Option<Aged<Vec<Pod>>>>,
+    pub queue: Kept<QueueReport>,
+    /// `None` in it: the report could not be made. The next try is as far away as the next report.
+    pub doctor: Kept<Option<Value>>,
+    pub member_pods: Kept<Vec<Pod>>,
 }
 
-/// A value with the time at which it was read.
-#[derive(Clone, Debug)]
-pub struct Aged<T> {
-    pub value: T,
-    pub at: DateTime<Utc>,
-}
+/// A value that is read again once it is old. Readers wait for the same read.
+#[derive(Debug)]
+pub struct Kept<T>(Mutex<Option<(DateTime<Utc>, T)>>);
 
-impl<T> Aged<T> {
-    /// True if the value is not older. A clock that was set makes it old.
-    pub fn is_younger(&self, than: Duration, now: DateTime<Utc>) -> bool {
-        (now - self.at).abs().to_std().is_ok_and(|age| age < than)
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
     }
+}
+
+impl<T: Clone> Kept<T> {
+    /// The value if it is younger than `age`, else the result of `read`, which begins at `now`.
+    pub async fn get<E>(
+        &self,
+        age: Duration,
+        now: DateTime<Utc>,
+        read: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut kept = self.0.lock().await;
+        if let Some((_, value)) = kept.as_ref().filter(|(at, _)| is_younger(*at, age, now)) {
+            return Ok(value.clone());
+        }
+        let value = read.await?;
+        *kept = Some((now, value.clone()));
+        Ok(value)
+    }
+}
+
+/// True for a value of this time that is not older. A clock that was set makes it old.
+pub fn is_younger(at: DateTime<Utc>, age: Duration, now: DateTime<Utc>) -> bool {
+    (now - at).abs().to_std().is_ok_and(|since| since < age)
 }
 
 /// The query of a request.

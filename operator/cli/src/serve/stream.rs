@@ -1,3 +1,4 @@
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,11 +9,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use futures_util::stream;
-use serde_json::Value;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
 use super::security::{data, refused};
-use super::state::{Aged, Dashboard, Query};
+use super::state::{Dashboard, Query, is_younger};
 use crate::dashboard::pages::{Page, Shown, documents};
 use crate::dashboard::reader::{DocumentReader, beat};
 use crate::dashboard::view::PageReads;
@@ -35,7 +35,7 @@ struct Reading {
     reader: DocumentReader,
     reads: PageReads,
     /// Time of the last reads of pods and events of the workload.
-    read_at: Option<Aged<()>>,
+    read_at: Option<DateTime<Utc>>,
     changes: watch::Receiver<u64>,
 }
 
@@ -71,7 +71,7 @@ pub fn open(dashboard: Arc<Dashboard>, query: &Query) -> Response {
     // The next event is made only when the last one was taken: nothing queues for a slow reader.
     let events = stream::unfold(reading, |mut reading| async move {
         let event = reading.next().await;
-        Some((Ok::<_, std::convert::Infallible>(event), reading))
+        Some((Ok::<_, Infallible>(event), reading))
     });
     data(
         StatusCode::OK,
@@ -124,13 +124,13 @@ impl Reading {
             let now = dashboard.live.now();
             let report = async {
                 let doctor = reports::json(cluster, "doctor", own.as_deref(), None, now).await;
-                doctor.ok()
+                Ok::<_, Infallible>(doctor.ok())
             };
-            self.reads.doctor = aged(&dashboard.doctor, now, report).await;
+            let Ok(doctor) = dashboard.doctor.get(DOCTOR, now, report).await;
+            self.reads.doctor = doctor;
         }
         let now = dashboard.live.now();
-        let young = |read: &Aged<()>| read.is_younger(READS, now);
-        let due = !self.read_at.as_ref().is_some_and(young);
+        let due = !self.read_at.is_some_and(|at| is_younger(at, READS, now));
         let named = self.shown.workload.as_ref().filter(|_| due);
         let Some((namespace, name)) = named.filter(|_| self.shown.page == Page::Workload) else {
             return;
@@ -141,7 +141,7 @@ impl Reading {
             workload.map(|w| (w.clone(), view.groups_of(w)))
         };
         if let Some((workload, groups)) = found {
-            self.read_at = Some(Aged { value: (), at: now });
+            self.read_at = Some(now);
             self.reads.pods = cluster.pods_of(&workload).await.ok();
             self.reads.events = cluster
                 .events_of(&workload, &groups)
@@ -149,23 +149,4 @@ impl Reading {
                 .unwrap_or_default();
         }
     }
-}
-
-/// The report of `doctor` if it is young, else a new one. Readers wait for the same read.
-async fn aged(
-    kept: &Mutex<Option<Aged<Option<Value>>>>,
-    at: DateTime<Utc>,
-    read: impl Future<Output = Option<Value>>,
-) -> Option<Value> {
-    let mut kept = kept.lock().await;
-    if let Some(young) = kept.as_ref().filter(|k| k.is_younger(DOCTOR, at)) {
-        return young.value.clone();
-    }
-    // A failure is kept, too: the next try is as far away as the next report.
-    let value = read.await;
-    *kept = Some(Aged {
-        value: value.clone(),
-        at,
-    });
-    value
 }

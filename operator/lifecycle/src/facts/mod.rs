@@ -17,7 +17,7 @@ use lockstep_api::workload::TrainingWorkloadSpec;
 use crate::arrivals::Arrivals;
 use crate::gangs::{GangView, PlacementView};
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
-use crate::nodes::AgentInfo;
+use crate::nodes::{AgentInfo, NodeInfo};
 use crate::observed::Observed;
 use crate::pods::PodView;
 use crate::view::{RejectedRequest, Target};
@@ -54,7 +54,15 @@ pub(crate) struct Facts<'a> {
     domain_at: BTreeMap<DomainKey, (usize, usize)>,
     orders: BTreeMap<&'a str, &'a DomainOrder>,
     rejections: BTreeMap<&'a Target, Vec<&'a RejectedRequest>>,
-    last_reported_step: OnceCell<Option<i64>>,
+    /// Nodes of the workload that have signals, by name.
+    pub nodes_with_signals: BTreeMap<&'a str, &'a NodeInfo>,
+    /// Last step and last checkpoint that agents report of any member.
+    last_reported: OnceCell<(Option<i64>, Option<i64>)>,
+}
+
+fn nodes_with_signals(view: Observed<'_>) -> BTreeMap<&str, &NodeInfo> {
+    let nodes = view.nodes().iter().map(|(n, info)| (n.as_str(), &**info));
+    nodes.filter(|(_, info)| !info.signals.is_empty()).collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +132,8 @@ impl<'a> Facts<'a> {
             lost,
             stuck,
             agents,
-            last_reported_step: OnceCell::new(),
+            nodes_with_signals: nodes_with_signals(view),
+            last_reported: OnceCell::new(),
         }
     }
 
@@ -136,11 +145,13 @@ impl<'a> Facts<'a> {
         Due::of(at, self.now)
     }
 
-    /// Last step that agents report of any member.
-    pub fn last_reported_step(&self) -> Option<i64> {
-        *self.last_reported_step.get_or_init(|| {
-            let steps = self.pods().filter_map(|p| Some(self.progress_of(p)?.step));
-            steps.max()
+    /// Last step and last checkpoint that agents report of any member.
+    pub fn last_reported(&self) -> (Option<i64>, Option<i64>) {
+        *self.last_reported.get_or_init(|| {
+            let reports = self.pods().filter_map(|p| self.progress_of(p));
+            reports.fold((None, None), |(step, saved), p| {
+                (step.max(Some(p.step)), saved.max(p.checkpoint_step))
+            })
         })
     }
 

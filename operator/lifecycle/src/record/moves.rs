@@ -27,8 +27,8 @@ use crate::failure::domain::{DomainPass, DomainScope};
 use crate::ledger::{Avoidance, DomainLedger, Ledger};
 use crate::messages::nodes_to_leave;
 use crate::moves::{
-    Departure, NodesWithSignals, departures, departures_from, members_to_move, nodes_with_signals,
-    occasion, permitted, severe, stands, time_to_leave,
+    Departure, departures, departures_from, members_to_move, occasion, permitted, severe, stands,
+    time_to_leave,
 };
 use crate::wake::Wake;
 
@@ -41,17 +41,14 @@ const REMEMBERED: TimeDelta = TimeDelta::hours(1);
 
 pub(super) fn follow_moves(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
-    let signals = nodes_with_signals(facts);
     for gang in &facts.gangs {
         let Some(entry) = ledger.gang(&gang.key) else {
             continue;
         };
         let before = entry.moving.clone();
-        let departures = departures(facts, ledger, gang, &signals, &mut wake);
+        let departures = departures(facts, ledger, gang, &mut wake);
         let after = match before {
-            Some(open) if open.awaits_restart() => {
-                follow_restart(facts, ledger, gang, open, &signals)
-            }
+            Some(open) if open.awaits_restart() => follow_restart(facts, ledger, gang, open),
             Some(open) if open.is_open() => {
                 Some(follow_open(facts, ledger, gang, open, &departures))
             }
@@ -113,14 +110,16 @@ fn requested(facts: &Facts<'_>, last: Option<&GangMove>, with_restart: bool) -> 
 
 /// Seeks nodes for gangs that restart and could leave nodes with signals in that restart.
 pub(super) fn leave_with_restarts(facts: &Facts<'_>, ledger: &mut Ledger) {
-    let signals = nodes_with_signals(facts);
+    if facts.nodes_with_signals.is_empty() {
+        return;
+    }
     for gang in &facts.gangs {
         let last = ledger.gang(&gang.key).and_then(|e| e.moving.clone());
-        if signals.is_empty() || last.as_ref().is_some_and(GangMove::is_open) {
+        if last.as_ref().is_some_and(GangMove::is_open) {
             continue;
         }
         let mut moving = requested(facts, last.as_ref(), true);
-        let left = left_with_restart(facts, ledger, gang, &moving, &signals);
+        let left = left_with_restart(facts, ledger, gang, &moving);
         set_nodes(facts, ledger, gang, &mut moving, left.iter().collect());
         if let Some(entry) = ledger.gangs.get_mut(&gang.key)
             && !moving.nodes.is_empty()
@@ -136,7 +135,6 @@ fn left_with_restart<'f>(
     ledger: &Ledger,
     gang: &'f Gang,
     moving: &GangMove,
-    signals: &NodesWithSignals<'f>,
 ) -> Vec<Departure<'f>> {
     let (restart, others): (Vec<&Domain>, Vec<&Domain>) =
         (gang.domains.iter()).partition(|domain| joins(facts, ledger, gang, domain));
@@ -148,7 +146,7 @@ fn left_with_restart<'f>(
     let occupied: BTreeSet<&str> = others
         .filter_map(|m| Some(assigned.get(m)?.as_str()))
         .collect();
-    let all = departures_from(facts, ledger, gang, signals, SignalLevel::Suspect);
+    let all = departures_from(facts, ledger, gang, SignalLevel::Suspect);
     let free = |d: &Departure<'_>| leaves(facts, Some(moving), d) && !occupied.contains(d.node);
     all.into_iter().filter(free).collect()
 }
@@ -159,9 +157,8 @@ fn follow_restart(
     ledger: &mut Ledger,
     gang: &Gang,
     mut moving: GangMove,
-    signals: &NodesWithSignals<'_>,
 ) -> Option<GangMove> {
-    let left = left_with_restart(facts, ledger, gang, &moving, signals);
+    let left = left_with_restart(facts, ledger, gang, &moving);
     set_nodes(facts, ledger, gang, &mut moving, left.iter().collect());
     if moving.nodes.is_empty() {
         let withdrawn = ended(facts, ledger, gang, moving, MoveOutcome::Withdrawn);
@@ -190,8 +187,7 @@ fn to_leave<'d, 'f>(
 }
 
 fn leaves(facts: &Facts<'_>, moving: Option<&GangMove>, d: &Departure<'_>) -> bool {
-    let is_settled = moving.is_some_and(|m| m.is_settled(d.node, &d.signal.name));
-    d.acts() && d.is_near(facts) && !d.stays() && !is_settled
+    d.acts() && d.is_near(facts) && !d.stays() && !d.is_settled(moving)
 }
 
 /// True if no preemption or suspension is about to stop the gang.

@@ -9,7 +9,7 @@ use super::value::{ConditionValue, condition};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::messages::{NOT_MOVED, and_others, node_with_signal, of_gang};
-use crate::moves::{Departure, departures, nodes_with_signals, permitted};
+use crate::moves::{Departure, departures, permitted};
 use crate::wake::Wake;
 
 /// Names one gang and one node, the most urgent. `None` if no member runs on a node with a signal.
@@ -19,9 +19,8 @@ pub(super) fn node_leaving(
     wake: &mut Wake,
 ) -> Option<ConditionValue> {
     let mut gangs = Vec::new();
-    let signals = nodes_with_signals(facts);
     for gang in &facts.gangs {
-        let mut departures = departures(facts, ledger, gang, &signals, wake);
+        let mut departures = departures(facts, ledger, gang, wake);
         departures.sort_by_key(|d| (d.kind() != CauseKind::NodeFaulty, d.due, d.node));
         if let Some(first) = departures.first() {
             let urgency = (first.kind() != CauseKind::NodeFaulty, first.due);
@@ -80,8 +79,8 @@ fn plan(
     {
         return stays(&format!("by rule {} of failurePolicy", rule.name));
     }
-    let settled = |d: &&Departure<'_>| moving.is_some_and(|m| m.is_settled(d.node, &d.signal.name));
-    let open = departures.iter().filter(|d| !d.stays() && !settled(d));
+    let open = departures.iter();
+    let open = open.filter(|d| !d.stays() && !d.is_settled(moving));
     let Some(next) = open.min_by_key(|d| d.due) else {
         return stays(NOT_MOVED);
     };

@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, ErrorClass};
-use crate::merge::difference;
 use crate::time_conversion::to_jiff;
+use lockstep_api::merge_patch::difference;
 
 pub const FIELD_MANAGER: &str = "lockstep-manager";
 

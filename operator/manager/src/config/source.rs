@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::{Config, ConfigError};
-use crate::merge;
 
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
@@ -35,7 +34,7 @@ impl ConfigSource {
         };
         Config::parse(defaults)?;
         let mut all = value(defaults)?;
-        merge::apply(&mut all, value(text)?);
+        lockstep_api::merge_patch::apply(&mut all, value(text)?);
         Config::parse(&all.to_string())
     }
 }

@@ -160,12 +160,7 @@ impl SchedulerMetrics {
     }
 
     fn show_idle(&self, idle: &IdleAccelerators) {
-        for (reason, n) in [
-            ("reserved", idle.reserved),
-            ("fragmented", idle.fragmented),
-            ("noDemand", idle.no_demand),
-            ("unusable", idle.unusable),
-        ] {
+        for (reason, n) in idle.by_reason() {
             self.idle.get_or_create(&IdleLabel { reason }).set(n);
         }
     }

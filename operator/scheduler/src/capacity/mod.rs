@@ -15,7 +15,7 @@ use lockstep_engine::{Amounts, Cluster, NodeIx};
 use lockstep_model::QueueReservation;
 use lockstep_model::eviction::occupancy::{Nomination, ignore_lesser, nominations};
 
-use self::reservations::Position;
+use self::reservations::{Position, add_amounts};
 use crate::context::Context;
 use crate::gang::state::GangState;
 
@@ -137,12 +137,7 @@ fn target_amounts(context: &Context<'_>, gang: &GangState) -> BTreeMap<NodeIx, A
         let (Some(requests), Some(ix)) = (requests, context.cluster.ordinal(node.as_str())) else {
             return;
         };
-        let amounts = context.amounts(requests);
-        let sum = out.entry(ix).or_default();
-        sum.resize(amounts.len(), 0);
-        for (sum, amount) in sum.iter_mut().zip(amounts) {
-            *sum = sum.saturating_add(amount.saturating_mul(sign));
-        }
+        add_amounts(out.entry(ix).or_default(), &context.amounts(requests), sign);
     };
     for (member, node) in open {
         add(member, node, 1);

@@ -91,13 +91,17 @@ pub(crate) fn amounts(
             if !(1..=most).contains(&count) {
                 continue;
             }
-            let each = context.amounts(requests);
             let on_node = out.entry(node).or_default();
-            on_node.resize(each.len(), 0);
-            for (sum, amount) in on_node.iter_mut().zip(each) {
-                *sum = sum.saturating_add(amount.saturating_mul(i64::from(count)));
-            }
+            add_amounts(on_node, &context.amounts(requests), i64::from(count));
         }
     }
     out
+}
+
+/// Adds amounts this many times.
+pub(crate) fn add_amounts(sum: &mut Amounts, amounts: &[i64], times: i64) {
+    sum.resize(amounts.len(), 0);
+    for (sum, amount) in sum.iter_mut().zip(amounts) {
+        *sum = sum.saturating_add(amount.saturating_mul(times));
+    }
 }

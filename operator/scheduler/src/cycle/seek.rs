@@ -11,6 +11,7 @@ use super::place::capacity_for;
 use super::state::Cycle;
 use super::turn::{Turn, kept_waiting_by};
 use crate::capacity::occupancy::holds;
+use crate::capacity::reservations::add_amounts;
 use crate::gang::moves::MoveSearch;
 use crate::gang::pending::Pending;
 use crate::gang::state::{by_node, new_placement};
@@ -123,11 +124,7 @@ impl Turn<'_> {
                 let Some(node) = node.filter(admits) else {
                     return false;
                 };
-                let sum = requested.entry(node).or_default();
-                sum.resize(shape.request.len(), 0);
-                for (sum, amount) in sum.iter_mut().zip(&shape.request) {
-                    *sum = sum.saturating_add(*amount);
-                }
+                add_amounts(requested.entry(node).or_default(), &shape.request, 1);
             }
         }
         used == target.len()

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::node_signal::{BUILT_IN, SignalMatch};
-use lockstep_cluster::http;
+use lockstep_cluster::{http, time_of_day};
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval};
 
@@ -73,7 +73,7 @@ async fn refresh(nodes: &Api<Node>, node: &str) -> Result<()> {
         SignalMatch::Condition(bad) if bad.status == "True" => Some(&bad.type_),
         _ => None,
     });
-    let now = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+    let now = time_of_day().to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
     let healthy = |type_| json!({"type": type_, "status": "False", "reason": "Healthy", "lastHeartbeatTime": now});
     let conditions: Vec<Value> = conditions.take(CONDITIONS).map(healthy).collect();
     let patch = Patch::Strategic(json!({"status": {"conditions": conditions}}));
