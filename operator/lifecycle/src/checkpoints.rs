@@ -105,14 +105,21 @@ impl DomainLedger {
         self.request.as_ref().filter(|r| r.is_open())
     }
 
-    /// The request to the processes of this attempt that their ends can answer: it is open, they
-    /// have ended for it, or they were asked by SIGTERM, which cannot be taken back.
+    /// The request to the processes of this attempt that an end at this time can answer: it is open,
+    /// they have ended for it, they were asked by SIGTERM, which cannot be taken back, or the outcome
+    /// is younger than the time that the spec gives them to answer.
     pub fn request_to_end(
         &self,
         facts: &Facts<'_>,
         domain: &DomainKey,
+        at: DateTime<Utc>,
     ) -> Option<&CheckpointRequest> {
-        let by_sigterm = facts.request_signal(domain) == Some(CheckpointSignal::Term);
+        let by_sigterm = || facts.request_signal(domain) == Some(CheckpointSignal::Term);
+        let follows = |r: &CheckpointRequest| {
+            let seconds = facts.checkpoint_policy().map_or(0, |p| p.timeout_seconds);
+            let outcome = r.requested_at + TimeDelta::milliseconds(r.millis.unwrap_or_default());
+            at <= outcome + TimeDelta::seconds(seconds)
+        };
         let request = self.request.as_ref();
         request.filter(|r| {
             r.attempt == self.attempt
@@ -124,15 +131,21 @@ impl DomainLedger {
                         CheckpointOutcome::Saved
                         | CheckpointOutcome::TimedOut
                         | CheckpointOutcome::Withdrawn,
-                    ) => by_sigterm,
+                    ) => by_sigterm() || follows(r),
                 }
         })
     }
 
     /// True if an end of a process with this code answers the request of this attempt.
-    pub fn is_reply(&self, facts: &Facts<'_>, domain: &DomainKey, code: i32) -> bool {
+    pub fn is_reply(
+        &self,
+        facts: &Facts<'_>,
+        domain: &DomainKey,
+        code: i32,
+        at: DateTime<Utc>,
+    ) -> bool {
         let replies = ends_on_request(code, facts.request_signal(domain));
-        replies && self.request_to_end(facts, domain).is_some()
+        replies && self.request_to_end(facts, domain, at).is_some()
     }
 }
 
@@ -150,22 +163,21 @@ impl MemberObservation<'_> {
         let own = |a: &&CheckpointReply| self.pod.uid == *a.pod_uid && a.id == id;
         match replies.find(own).map(|a| a.saved) {
             Some(Some(step)) => MemberReply::Saved(step),
-            _ if self.ended_at(domain.attempt).is_some() || self.pod.terminal() => {
-                MemberReply::Ended
-            }
+            _ if self.end_at(domain.attempt).is_some() || self.pod.terminal() => MemberReply::Ended,
             Some(None) => MemberReply::Unsupported,
             None if agent.is_some() && !self.can_be_asked() => MemberReply::Unsupported,
             None => MemberReply::Open,
         }
     }
 
-    /// Exit code of the training process of this attempt.
-    pub fn ended_at(&self, attempt: i64) -> Option<i32> {
+    /// Exit code of the training process of this attempt, and the time of its end.
+    pub fn end_at(&self, attempt: i64) -> Option<(i32, DateTime<Utc>)> {
         let mut reports = self.training_reports();
-        let reported = reports.find(|r| r.attempt == attempt).map(|r| r.exit_code);
+        let reported = reports.find(|r| r.attempt == attempt);
         let shown = self.trainer().and_then(ContainerView::terminated);
         let shown = shown.filter(|_| !self.pod.is_supervised() || self.pod.terminal());
-        reported.or(shown.map(|t| t.exit_code))
+        let shown = shown.map(|t| (t.exit_code, t.finished_at.unwrap_or(self.facts.now)));
+        reported.map(|r| (r.exit_code, r.time)).or(shown)
     }
 }
 
@@ -193,6 +205,7 @@ pub(crate) fn has_finished<'m>(
     complete
         && members.all(|m| {
             let pod = facts.current(domain, m);
-            ledger.completed.contains(m) || pod.is_some_and(|p| facts.succeeded(m, p))
+            let end = pod.and_then(|p| facts.observe(m, p).end_at(domain.attempt));
+            ledger.completed.contains(m) || end.is_some_and(|(code, _)| code == 0)
         })
 }

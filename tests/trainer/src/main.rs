@@ -24,7 +24,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::SIGTERM;
 use signal_hook::flag;
 
 use crate::checkpoint::Occasion;
@@ -73,11 +72,12 @@ fn main() -> ExitCode {
 
 fn run(settings: &Settings) -> Result<End> {
     let stop = Arc::new(AtomicBool::new(false));
-    // Before the members are connected, there is nothing to save: SIGTERM ends the process at once.
+    // Before the members are connected, there is nothing to save: the signal ends the process at once.
     let meeting = Arc::new(AtomicBool::new(true));
-    flag::register_conditional_shutdown(SIGTERM, TERMINATED.into(), meeting.clone())
-        .context("handle SIGTERM")?;
-    flag::register(SIGTERM, stop.clone()).context("handle SIGTERM")?;
+    let signal = settings.save_signal;
+    flag::register_conditional_shutdown(signal, TERMINATED.into(), meeting.clone())
+        .context("handle the signal")?;
+    flag::register(signal, stop.clone()).context("handle the signal")?;
 
     if let Some((port, sick)) = &settings.health {
         health::listen(*port, sick.clone())?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use signal_hook::consts::SIGTERM;
 use thiserror::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Settings {
     /// `HEALTH_PORT` and `SICK_FILE`: port for HTTP probes, and the file that makes them fail.
     /// Default: none.
     pub health: Option<(u16, PathBuf)>,
+    /// `SAVE_SIGNAL`: number of the signal on which all members save and end, default 15 (SIGTERM).
+    pub save_signal: i32,
     /// `STEP_MILLIS`: time of a step, default 50.
     pub step_time: Duration,
     /// `CHECKPOINT_EVERY`: steps between two checkpoints, default 20.
@@ -77,6 +80,8 @@ impl Settings {
                 Some(port) => Some((port, text("SICK_FILE")?.into())),
                 None => None,
             },
+            save_signal: number(&lookup, "SAVE_SIGNAL", "1 to 31", |n| (1..32).contains(n))?
+                .unwrap_or(SIGTERM),
             step_time: Duration::from_millis(
                 number(&lookup, "STEP_MILLIS", "a number of milliseconds", |_| true)?.unwrap_or(50),
             ),

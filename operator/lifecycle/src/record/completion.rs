@@ -34,15 +34,17 @@ fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
             if entry.incident.is_some() {
                 continue;
             }
-            // An end that answers a request for a checkpoint is no success, unless training is done.
-            if entry.request_to_end(facts, &domain.key).is_some()
-                && !has_finished(facts, ledger, entry, domain.members.iter())
-            {
-                continue;
-            }
+            let finished = has_finished(facts, ledger, entry, domain.members.iter());
             for member in &domain.members {
                 let pod = facts.current(entry, member);
-                if pod.is_some_and(|p| facts.succeeded(member, p)) {
+                let is_new = !ledger.completed.contains(member);
+                let Some(pod) = pod.filter(|p| is_new && facts.succeeded(member, p)) else {
+                    continue;
+                };
+                // An end that answers a request for a checkpoint is no success, unless training is done.
+                let end = facts.observe(member, pod).end_at(entry.attempt);
+                let at = end.map_or(facts.now, |(_, at)| at);
+                if finished || entry.request_to_end(facts, &domain.key, at).is_none() {
                     ledger.completed.insert(member.clone());
                 }
             }

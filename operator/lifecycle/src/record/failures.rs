@@ -6,10 +6,13 @@ use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_api::workload::{Cause, CauseKind, CheckpointOccasion, FailureAction};
+use lockstep_api::workload::{
+    Cause, CauseKind, CheckpointOccasion, CheckpointOutcome, FailureAction,
+};
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
+use crate::checkpoints::has_finished;
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::dependency::follow_dependencies;
 use crate::failure::detect::{is_consequence, is_start_error, vanished};
@@ -17,6 +20,7 @@ use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_wit
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::failure::restart_budget::{DETECTED_LATER, Unreported};
 use crate::ledger::{Ledger, Outcome};
+use crate::record::requests::is_by_spec;
 use crate::waiting::{DependencyState, dependency_state, may_break};
 use crate::wake::Wake;
 
@@ -155,8 +159,8 @@ fn is_awaited(pass: &DomainPass<'_>, failure: &Failure) -> bool {
             stops && !r.watch
         }),
         CauseKind::ContainerExit => {
-            let code = failure.cause.exit_code;
-            code.is_some_and(|code| entry.is_reply(pass.facts, pass.key(), code))
+            let (code, at) = (failure.cause.exit_code, failure.cause.time);
+            code.is_some_and(|code| entry.is_reply(pass.facts, pass.key(), code, at))
         }
         CauseKind::PodFailed
         | CauseKind::Hang
@@ -186,9 +190,22 @@ fn restart_after_request(
     members: &[(&Member, Option<MemberObservation<'_>>)],
 ) {
     let (facts, entry) = (pass.facts, pass.entry());
+    let end = |(_, observed): &(&Member, Option<MemberObservation<'_>>)| {
+        let end = observed.as_ref().and_then(|o| o.end_at(entry.attempt));
+        end.map(|(_, at)| at)
+    };
+    let ends: Vec<_> = members.iter().filter_map(end).collect();
+    let Some(first) = ends.iter().min() else {
+        return;
+    };
     let request = entry
-        .request_to_end(facts, pass.key())
-        .filter(|r| !r.is_open());
+        .request_to_end(facts, pass.key(), *first)
+        .filter(|r| match r.outcome {
+            None => false,
+            Some(CheckpointOutcome::Withdrawn) => true,
+            // The stop for a change of the spec follows in this pass.
+            Some(_) => !is_by_spec(r.reason),
+        });
     let Some((reason, since)) = request.map(|r| (r.reason, r.requested_at)) else {
         return;
     };
@@ -196,14 +213,11 @@ fn restart_after_request(
     let deadline = since + TimeDelta::seconds(timeout);
     let view = facts.gang_view(&pass.scope.gang.key);
     let is_preempted = view.is_some_and(|v| v.checkpoint_request.is_some());
-    let has_ended = |(_, observed): &(&Member, Option<MemberObservation<'_>>)| {
-        observed
-            .as_ref()
-            .is_some_and(|o| o.ended_at(entry.attempt).is_some())
-    };
-    let (any, all) = (members.iter().any(has_ended), members.iter().all(has_ended));
-    let stops = entry.incident.is_some() || is_preempted || facts.spec().suspend;
-    if stops || !any || !all && !facts.due(deadline).passed(&mut pass.wake) {
+    let all = ends.len() == members.len();
+    // Pod status shows the success later than the reports.
+    let finished = has_finished(facts, pass.ledger, entry, members.iter().map(|(m, _)| *m));
+    let stops = entry.incident.is_some() || is_preempted || facts.spec().suspend || finished;
+    if stops || !all && !facts.due(deadline).passed(&mut pass.wake) {
         return;
     }
     let message = format!(

@@ -287,7 +287,7 @@ fn is_settled(entry: &DomainLedger, occasion: &Occasion) -> bool {
 }
 
 /// True if a change of the spec is the reason, and ends the wait when it is reverted.
-fn is_by_spec(reason: CheckpointOccasion) -> bool {
+pub(super) fn is_by_spec(reason: CheckpointOccasion) -> bool {
     matches!(
         reason,
         CheckpointOccasion::Suspend | CheckpointOccasion::Resize | CheckpointOccasion::Restart

@@ -358,16 +358,21 @@ fn the_steps_lost_count_from_the_last_checkpoint_that_a_process_has_reported() {
 #[test]
 fn ends_with_the_last_step_of_the_training_are_a_success() {
     let mut w = asked(Some("ignore"), &json!({}));
+    let reports = |w: &mut Solo, step| {
+        for index in 0..3 {
+            let pod = w.pod("g", index);
+            let report = ReportedProgress {
+                words: "total=100",
+                ..ReportedProgress::of(step, None)
+            };
+            w.progress_with(&pod, report);
+        }
+    };
+    reports(&mut w, 90);
+    w.rounds(70);
     w.edit(|spec| spec.suspend = true);
     until_called(&mut w);
-    for index in 0..3 {
-        let pod = w.pod("g", index);
-        let report = ReportedProgress {
-            words: "total=100",
-            ..ReportedProgress::of(100, None)
-        };
-        w.progress_with(&pod, report);
-    }
+    reports(&mut w, 100);
     w.rounds(2);
     for index in 0..3 {
         w.exit("g", index, 0);

@@ -1,9 +1,10 @@
 //! Requests for checkpoints that evictions, edits and other requests disturb.
 
+use super::barrier::attempts;
 use super::checkpoints::*;
 use chrono::TimeDelta;
 use lockstep_api::scheduling::PreemptionRequest;
-use lockstep_api::workload::{CheckpointOutcome, Phase};
+use lockstep_api::workload::{CauseKind, CheckpointOutcome, Phase};
 use lockstep_sim::Solo;
 use serde_json::json;
 
@@ -161,4 +162,54 @@ fn a_stop_that_is_no_occasion_hides_no_other() {
     });
     until_called(&mut w);
     assert_eq!(call(&w).unwrap().reason, "Resize");
+}
+
+/// A gang that has saved by SIGUSR1 and goes on, and whose processes end after this many rounds with
+/// this code.
+fn saved_and_ended(code: i32, rounds: usize) -> Solo {
+    let on_request = json!({"signal": "SIGUSR1", "timeoutSeconds": 30});
+    let spec = json!({"checkpoint": {"onRequest": on_request}});
+    let mut w = asked(Some("save"), &spec);
+    request_by_user(&mut w);
+    w.until("a save", |w| outcome(w) == Some(CheckpointOutcome::Saved));
+    w.rounds(rounds);
+    for index in 0..3 {
+        w.exit("g", index, code);
+        w.rounds(1);
+    }
+    w.settle();
+    w
+}
+
+#[test]
+fn ends_that_follow_a_save_are_neither_success_nor_failure() {
+    for code in [0, 143, 138] {
+        let mut w = saved_and_ended(code, 2);
+        let s = w.status();
+        assert_eq!((s.phase, charged(&w)), (Some(Phase::Running), 0), "{code}");
+        assert_eq!(attempts(&mut w), [2, 2, 2], "{code}");
+    }
+}
+
+#[test]
+fn ends_long_after_a_save_count_as_always() {
+    let phase = |code| saved_and_ended(code, 60).status().phase;
+    assert_eq!(phase(0), Some(Phase::Succeeded));
+    assert_eq!(charged(&saved_and_ended(143, 60)), 1);
+}
+
+#[test]
+fn members_that_end_before_a_resize_restart_in_place_for_it_once() {
+    for signal in ["SIGTERM", "SIGUSR1"] {
+        let on_request = json!({"signal": signal, "timeoutSeconds": 30});
+        let spec = json!({"checkpoint": {"onRequest": on_request}});
+        let mut w = asked(Some("143"), &spec);
+        w.edit(|spec| spec.groups[0].replicas = Some(4));
+        w.settle();
+        let s = w.status();
+        let causes: Vec<_> = s.history.iter().map(|h| h.cause.kind).collect();
+        assert_eq!(causes, [CauseKind::Resize], "{signal}");
+        assert_eq!((s.phase, charged(&w)), (Some(Phase::Running), 0));
+        assert_eq!(w.pods().len(), 4);
+    }
 }

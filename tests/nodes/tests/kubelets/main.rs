@@ -8,6 +8,7 @@ mod nodes;
 mod one_node;
 mod probes;
 mod release;
+mod requests;
 mod signals;
 mod starts;
 mod supervised;

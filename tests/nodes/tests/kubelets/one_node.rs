@@ -1,15 +1,17 @@
 //! Scenarios for one node, which `make test` runs if the machine allows it.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use kube::ResourceExt;
 use lockstep_api::condition::{reasons, types};
-use lockstep_api::workload::{CheckpointOccasion, CheckpointOutcome};
+use lockstep_api::workload::CheckpointOccasion;
 use lockstep_cluster::scenario::kept;
 use lockstep_cluster::{eventually, install};
+use lockstep_containers::job::CHECKPOINT_EVERY;
 use lockstep_nodes::incidents::{GPT, restarts_in_containers, started};
 use lockstep_nodes::real_cluster::LIMIT;
 use serde_json::json;
 
+use crate::requests::saved_for;
 use crate::starts::not_ready_says;
 use crate::tiers::restarts_in_place;
 use crate::{kill_restarts_in_containers, on_nodes};
@@ -95,29 +97,15 @@ async fn a_gang_saves_before_a_deletion_and_a_suspension_stop_it() -> Result<()>
         let asks =
             json!({"checkpoint": {"onRequest": {"signal": "SIGTERM", "timeoutSeconds": 20}}});
         let (job, before) = started(t, real.members(), asks, json!({})).await?;
-        let answered = async |reason: CheckpointOccasion| {
-            t.workload(GPT, "to have answered", |w| {
-                let domains = w.status.iter().flat_map(|s| &s.domains);
-                let mut requests = domains.filter_map(|d| d.checkpoint_request.as_ref());
-                let last = requests.next().context("no request")?;
-                let saved = [CheckpointOutcome::Saved, CheckpointOutcome::Ended];
-                let outcome = last.outcome.context("the request is open")?;
-                ensure!(
-                    last.reason == reason && saved.contains(&outcome),
-                    "{last:?}"
-                );
-                Ok(())
-            })
-            .await
-        };
+        let most = i64::from(CHECKPOINT_EVERY);
         let pod = before[1].name_any();
         let delete = ["delete", "pod", &*pod, "-n", &*t.name, "--wait=false"];
         t.cluster.kubectl(&delete).await?;
         let status = t.restarted(GPT, 1).await?;
-        answered(CheckpointOccasion::Eviction).await?;
+        saved_for(t, GPT, CheckpointOccasion::Eviction, most).await?;
         ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
         t.patch_spec(GPT, json!({"suspend": true})).await?;
-        answered(CheckpointOccasion::Suspend).await?;
+        saved_for(t, GPT, CheckpointOccasion::Suspend, most).await?;
         let (occasion, _) = job.checkpoint()?;
         ensure!(occasion == "stop", "the last checkpoint was {occasion}");
         Ok(())

@@ -1,11 +1,11 @@
 //! Gangs on nodes with signals, in mode Act. Three nodes; the gang uses two.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use lockstep_api::workload::{CauseKind, CheckpointOccasion, CheckpointOutcome, CheckpointRequest};
+use lockstep_api::workload::{CauseKind, CheckpointOccasion};
 use lockstep_cluster::scenario::{Scenario, kept, node};
 use lockstep_cluster::{eventually, time_of_day};
 use lockstep_containers::Job;
@@ -15,7 +15,7 @@ use lockstep_nodes::incidents::{GPT, apart, node_to_lose, restarts, started};
 use lockstep_nodes::real_cluster::LIMIT;
 use serde_json::{Value, json};
 
-use crate::on_nodes;
+use crate::{on_nodes, requests};
 
 /// A signal of a component, as it writes it onto a node.
 struct Signal {
@@ -128,29 +128,10 @@ fn moved(before: &[Pod], after: &[Pod], left: &str) -> Result<()> {
     Ok(())
 }
 
-/// The last request for a checkpoint, with its outcome.
-async fn request(t: &Scenario<'_>) -> Result<CheckpointRequest> {
-    let status = t.workloads().get(GPT).await?.status.context("a status")?;
-    let mut requests = status
-        .domains
-        .into_iter()
-        .filter_map(|d| d.checkpoint_request);
-    let last = requests.next().context("no request")?;
-    ensure!(last.outcome.is_some(), "the request is open");
-    Ok(last)
-}
-
 async fn saved_for(t: &Scenario<'_>, reason: CheckpointOccasion) -> Result<()> {
-    let last = request(t).await?;
-    let saved = [CheckpointOutcome::Saved, CheckpointOutcome::Ended].map(Some);
     // A regular checkpoint right after the request can be the reply.
     let most = i64::from(CHECKPOINT_EVERY);
-    let steps = last.steps_lost.context("steps lost")?;
-    ensure!(
-        last.reason == reason && saved.contains(&last.outcome) && steps < most,
-        "{last:?}"
-    );
-    Ok(())
+    requests::saved_for(t, GPT, reason, most).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,7 +184,7 @@ async fn a_gang_without_another_node_saves_before_the_deadline_and_continues() -
         let signal = Signal::label(time_of_day() + TimeDelta::seconds(100));
         signal.set(t, &left).await?;
         let asked = async || {
-            let last = request(t).await?;
+            let last = requests::last_request(t, GPT).await?;
             ensure!(last.reason == CheckpointOccasion::NodeLeaving, "{last:?}");
             Ok(())
         };
