@@ -3,13 +3,22 @@
 use std::fmt::Write as _;
 
 use crate::field::{Fate, Field, full};
-use crate::kubeflow::{OBJECT, RUN_POLICY};
+use crate::job::JOB_SPEC;
+use crate::jobset::{CHILD_JOB, JOBSET_SPEC, REPLICATED_JOB};
+use crate::kubeflow::{OBJECT, REPLICA_SPEC, RUN_POLICY};
+use crate::volcano::POLICIES;
 use crate::{ORIGINS, Origin, template};
 
-/// Fields that several kinds share: headings with their rows.
-const SHARED: [(&str, &[Field]); 3] = [
+/// Fields that several kinds or places share: headings with their rows.
+const SHARED: [(&str, &[Field]); 9] = [
     ("Every object", OBJECT),
     ("runPolicy", RUN_POLICY),
+    ("Replica specs", REPLICA_SPEC),
+    ("Spec of a JobSet", JOBSET_SPEC),
+    ("Replicated jobs", REPLICATED_JOB),
+    ("Spec of a Job", JOB_SPEC),
+    ("Jobs of a JobSet", CHILD_JOB),
+    ("Policies of a Volcano Job", POLICIES),
     ("Pod templates", template::FIELDS),
 ];
 

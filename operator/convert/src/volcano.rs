@@ -114,7 +114,7 @@ const FIELDS: &[Field] = &[
     ),
 ];
 
-const POLICIES: &[Field] = &[
+pub const POLICIES: &[Field] = &[
     mapped("action", POLICY),
     mapped("event", POLICY),
     mapped("events", POLICY),

@@ -248,10 +248,8 @@ fn condition_types() -> Result<BTreeSet<String>> {
     let mut kinds = page.split("\n## ");
     let of_workloads = kinds.find(|kind| kind.starts_with("TrainingWorkload\n"));
     let lines = of_workloads.context("workloads")?.lines();
-    Ok(lines
-        .filter_map(|l| l.strip_prefix("### "))
-        .map(str::to_owned)
-        .collect())
+    let names = lines.filter_map(|l| l.strip_prefix("| `")?.split_once('`'));
+    Ok(names.map(|(name, _)| name.to_owned()).collect())
 }
 
 /// Checks that the series of the managers and their labels are those of the reference page.
