@@ -93,7 +93,7 @@ impl Method {
     }
 }
 
-/// The layers of a user's overlay and their content, as in `docs/install.md`: the manager with all
+/// The layers of a user's overlay and their content, as in `docs/install/kustomize.md`: the manager with all
 /// cluster-wide objects under one namespace, the agents under another. `config` is the path from
 /// the overlay to `config/`, `names` are prefix, namespace of the manager and namespace of the
 /// agents. Further components are in the manager's layer.
@@ -154,7 +154,7 @@ pub fn renamed_overlay(
     Ok(root)
 }
 
-/// The shipped configuration with another namespace of the agents, as `docs/install.md` requires.
+/// The shipped configuration with another namespace of the agents, as `docs/install/kustomize.md` requires.
 fn config_of_agents_in(namespace: &str, shipped: &str) -> Result<String> {
     let line = format!("\n  namespace: {}\n", AGENT.0);
     let found = shipped.matches(&line).count();
@@ -202,10 +202,16 @@ pub fn config_map_of(template: &PodTemplateSpec) -> Option<&str> {
     Some(&sources.next()?.name)
 }
 
-/// The commands under a heading of `docs/install.md`, without `kubectl` and comments.
+/// The commands under a heading of the pages for kustomize and OLM in `docs/install`, without
+/// `kubectl` and comments.
 pub fn documented(heading: &str) -> Result<Vec<String>> {
-    let page = std::fs::read_to_string(repository().join("docs/install.md"))?;
-    commands(page.split_once(heading).context("the heading")?.1)
+    let mut pages = String::new();
+    for page in ["kustomize", "olm"] {
+        let path = repository().join(format!("docs/install/{page}.md"));
+        pages += &std::fs::read_to_string(path)?;
+    }
+    let heading = format!("\n## {}", heading.trim_start_matches(['#', ' ']));
+    commands(pages.split_once(&heading).context("the heading")?.1)
 }
 
 /// The commands of the first block of a page, without `kubectl` and comments.

@@ -33,7 +33,17 @@ const PREFIXES: [&str; 6] = [
 /// String literals with these prefixes that are names of programs.
 const PROGRAMS: [&str; 2] = ["lockstep_manager", "lockstep_agent"];
 /// Headings of a runbook, in order.
-const HEADINGS: [&str; 5] = ["Meaning", "Impact", "Look at", "Do", "Prevent"];
+const HEADINGS: [&str; 7] = [
+    "Meaning",
+    "Impact",
+    "Can it wait?",
+    "Look at",
+    "Do",
+    "Whom to call",
+    "Prevent",
+];
+/// First words of the answers to "Can it wait?", until morning.
+const WAITS: [&str; 3] = ["Yes", "No", "Depends"];
 /// Matchers of the labels of the scrape in every panel.
 const NARROWED: &str = r#"cluster=~"$cluster", job=~"$job", instance=~"$instance""#;
 
@@ -220,6 +230,7 @@ fn tests_of_rules_feed_registered_series() {
 #[test]
 fn every_alert_has_a_runbook_and_a_row_with_its_severity_in_the_docs() {
     let page = read("docs/observability.md");
+    let index = read("docs/runbooks/README.md");
     let mut alerts = 0;
     for rule in rules(&root()).unwrap() {
         if let Some(recorded) = rule["record"].as_str() {
@@ -241,9 +252,19 @@ fn every_alert_has_a_runbook_and_a_row_with_its_severity_in_the_docs() {
         assert!(runbook.starts_with(&format!("# {name}\n")), "{name}");
         let headings = runbook.lines().filter_map(|l| l.strip_prefix("## "));
         assert_eq!(headings.collect::<Vec<_>>(), HEADINGS, "{name}");
+        let says = |answer: &&&str| {
+            let begins = format!("## Can it wait?\n\n**{answer}.** ");
+            runbook.contains(&begins)
+        };
+        let answer = WAITS.iter().find(says).unwrap().to_lowercase();
+        assert!(runbook.contains("\n**Recovery.** "), "{name}");
+        let row = format!("| [{name}]({name}.md) | {severity} | {answer} | ");
+        assert!(index.contains(&row), "{row}");
+        let calls = runbook.split("## Whom to call\n").nth(1).unwrap();
+        assert!(calls.contains("- Next runbook: [Lockstep"), "{name}");
     }
     let runbooks = std::fs::read_dir(root().join("docs/runbooks")).unwrap();
-    assert_eq!(runbooks.count(), alerts, "every runbook has an alert");
+    assert_eq!(runbooks.count(), alerts + 1, "every runbook has an alert");
     assert_eq!(page.matches("](runbooks/").count(), alerts);
 }
 

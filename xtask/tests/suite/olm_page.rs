@@ -1,4 +1,4 @@
-//! The OLM manifests in `docs/install.md` match the bundle.
+//! The OLM manifests in `docs/install/olm.md` match the bundle.
 
 use std::path::Path;
 
@@ -83,7 +83,7 @@ fn text_of_components() -> String {
 
 #[test]
 fn the_olm_page_uses_the_package_and_channel_names_of_the_bundle() {
-    let page = include_str!("../../../docs/install.md");
+    let page = include_str!("../../../docs/install/olm.md");
     assert_eq!(not_as_bundled(page), Vec::<String>::new());
     for (right, mistake, said) in [
         (

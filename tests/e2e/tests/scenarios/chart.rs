@@ -353,7 +353,7 @@ async fn play(cluster: &Cluster, namespace: &str, line: &str) -> Result<()> {
 
 /// The lines of the page that remove an installation by Helm.
 fn removal() -> Result<Vec<String>> {
-    let blocks = blocks("docs/install.md", "sh")?;
+    let blocks = blocks("docs/install/helm.md", "sh")?;
     let block = blocks.iter().find(|b| b.contains("helm uninstall"));
     let lines = block.context("a block")?.lines().map(str::to_owned);
     Ok(lines.collect())

@@ -1,4 +1,4 @@
-//! Removal of Lockstep with `docs/install.md` and `make undeploy`, also in other orders.
+//! Removal of Lockstep with the pages of `docs/install` and `make undeploy`, also in other orders.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -94,7 +94,7 @@ async fn the_documented_lines_remove_everything_that_is_ours() -> Result<()> {
     scenario(&cluster, "leaving", &shape(), async |t| {
         at_work(t).await?;
         finds_what_is_installed(t.cluster, &["Namespace "]).await?;
-        for line in documented("### Remove\n")? {
+        for line in documented("Remove\n")? {
             play(t.cluster, &line).await?;
             if line.starts_with("delete deployment ") {
                 let manager = manager.take().context("the manager")?;
@@ -118,13 +118,13 @@ async fn the_documented_lines_remove_what_olm_leaves() -> Result<()> {
     scenario(&cluster, "leaving", &shape(), async |t| {
         at_work(t).await?;
         finds_what_is_installed(t.cluster, &["ClusterServiceVersion ", "DaemonSet "]).await?;
-        for line in documented("### Remove\n")?.iter().take(2) {
+        for line in documented("Remove\n")?.iter().take(2) {
             play(t.cluster, line).await?;
         }
         olm::uninstall(t.cluster, OPERATORS).await?;
         manager.process.terminate(PATIENCE).await?;
         components.terminate(PATIENCE).await?;
-        for line in documented("### Remove under OLM")? {
+        for line in documented("Remove under OLM")? {
             play(t.cluster, &line).await?;
         }
         nothing_is_left(t.cluster, &[]).await
@@ -136,7 +136,7 @@ async fn the_documented_lines_remove_what_olm_leaves() -> Result<()> {
 fn the_olm_description_has_the_documented_uninstall_lines() -> Result<()> {
     let page = std::fs::read_to_string(repository().join("config/olm/description.md"))?;
     let told = commands(&page.replace("NAMESPACE", OPERATORS))?;
-    ensure!(told == documented("### Remove under OLM")?, "{told:#?}");
+    ensure!(told == documented("Remove under OLM")?, "{told:#?}");
     Ok(())
 }
 
@@ -208,7 +208,7 @@ async fn no_other_order_of_removal_hangs() -> Result<()> {
             t.cluster.kubectl(&delete).await?;
         }
         // Only the last line of the page, with running workloads.
-        let last = documented("### Remove\n")?;
+        let last = documented("Remove\n")?;
         play(t.cluster, last.last().context("a line")?).await?;
         // The Service of the workload whose dependents were to be kept.
         nothing_is_left(t.cluster, &["Service disorder/waits"]).await

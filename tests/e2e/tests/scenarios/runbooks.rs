@@ -1,4 +1,4 @@
-//! Commands of the on-call page, runbooks and alerts work for a user with role `lockstep-oncall`: each
+//! Commands of the on-call page, symptoms, runbooks and alerts work for a user with role `lockstep-oncall`: each
 //! command that reads runs on a cluster with a gang that was restarted.
 
 use anyhow::{Context, Result, ensure};
@@ -107,7 +107,10 @@ fn looks_of_alert(description: &str) -> Vec<RenderOptions> {
 fn all() -> Result<Vec<(String, RenderOptions)>> {
     let mut out = Vec::new();
     let runbooks = std::fs::read_dir(repository().join("docs/runbooks"))?;
-    let mut pages = vec![repository().join("docs/oncall.md")];
+    let mut pages = vec![
+        repository().join("docs/oncall.md"),
+        repository().join("docs/symptoms.md"),
+    ];
     for page in runbooks {
         pages.push(page?.path());
     }

@@ -461,14 +461,14 @@ fn not_as_tried(blocks: &[String]) -> Result<Vec<String>> {
 
 #[test]
 fn the_layers_of_the_page_are_those_that_are_tried() -> Result<()> {
-    let wrong = not_as_tried(&blocks("docs/install.md", "yaml")?)?;
+    let wrong = not_as_tried(&blocks("docs/install/kustomize.md", "yaml")?)?;
     ensure!(wrong.is_empty(), "{wrong:?}");
     Ok(())
 }
 
 #[test]
 fn a_layer_of_the_page_that_says_something_else_is_found() -> Result<()> {
-    let page = blocks("docs/install.md", "yaml")?;
+    let page = blocks("docs/install/kustomize.md", "yaml")?;
     for (right, mistake, file) in [
         (
             "namespace: ops\n",
