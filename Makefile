@@ -227,6 +227,26 @@ record-traces: static kubernetes nodes ## The scenarios of tests/kubelet/traces 
 prometheus: ## Prometheus and promtool, those on PATH or built once into the cache (Go)
 	tests/prometheus/build.sh
 
+# Programs of the documentation site: built once.
+DOCS_TOOLS := target/docs-tools
+MDBOOK := 0.5.4
+MDBOOK_MERMAID := 0.17.1
+TAGS ?=
+
+.PHONY: docs-tools
+docs-tools:
+	test -x $(DOCS_TOOLS)/bin/mdbook || $(CARGO) install --locked mdbook --version =$(MDBOOK) --root $(DOCS_TOOLS)
+	test -x $(DOCS_TOOLS)/bin/mdbook-mermaid || $(CARGO) install --locked mdbook-mermaid --version =$(MDBOOK_MERMAID) --root $(DOCS_TOOLS)
+
+.PHONY: docs
+docs: docs-tools ## The documentation site in target/docs: this checkout, the tags in TAGS="v0.1.0 ...", an index of versions; fails on broken links and anchors
+	$(XTASK) docs --version "$$(git describe --tags --exact-match 2>/dev/null || echo main)"
+	for tag in $(TAGS); do \
+	  rm -rf target/docs/checkouts/$$tag && mkdir -p target/docs/checkouts/$$tag && \
+	  git archive $$tag | tar x -C target/docs/checkouts/$$tag && \
+	  target/debug/xtask docs --version $$tag --checkout target/docs/checkouts/$$tag || exit 1; done
+	@echo target/docs/index.html
+
 .PHONY: test-prometheus
 test-prometheus: build kubernetes prometheus ## Alerts in promtool; objects and dashboards in the types of Prometheus' operator and Grafana; a real Prometheus over two managers
 	tests/prometheus/rules.sh
@@ -307,6 +327,7 @@ test-full: test lint ## The long and privileged rest, hours: ten times the rando
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-installations
 	$(CARGO) test --test scenarios -- --ignored crash:: native:: upstream::
+	$(MAKE) docs
 	$(MAKE) test-prometheus
 	$(MAKE) test-frameworks
 	$(MAKE) test-dashboard

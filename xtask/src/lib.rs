@@ -14,6 +14,7 @@ pub mod plugin;
 pub mod query;
 mod reference;
 pub mod release;
+pub mod site;
 pub mod structure;
 mod vocabulary;
 

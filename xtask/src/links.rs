@@ -53,7 +53,7 @@ pub fn broken(root: &Path) -> Result<Vec<String>> {
     Ok(out)
 }
 
-fn below(folder: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
+pub(crate) fn below(folder: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(());
     };
@@ -94,7 +94,7 @@ fn leads_nowhere(
 }
 
 /// Resolves `..`, so that each page has one name.
-fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         if part == Component::ParentDir {
@@ -117,7 +117,7 @@ fn prose(page: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Relative targets of `[text](target)`.
-fn links(page: &str) -> Vec<String> {
+pub(crate) fn links(page: &str) -> Vec<String> {
     let mut out = Vec::new();
     for line in prose(page) {
         for rest in line.split("](").skip(1) {
@@ -147,7 +147,7 @@ fn named(text: &str) -> Vec<String> {
 }
 
 /// Anchors of a page's headings, as GitHub generates them.
-fn headings(page: &str) -> BTreeSet<String> {
+pub(crate) fn headings(page: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut out = BTreeSet::new();
     for line in prose(page) {

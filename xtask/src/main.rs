@@ -10,6 +10,7 @@ use xtask::generate::generate;
 use xtask::image::{self, Built, Target};
 use xtask::plugin::plugin;
 use xtask::release;
+use xtask::site::{self, Site};
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
 
 #[derive(Parser)]
@@ -76,6 +77,21 @@ enum Command {
         #[arg(long, default_value = TAG)]
         tag: String,
     },
+    /// Build a version of the documentation site and the index of versions, and check its links.
+    Docs {
+        /// Tag, or `main`.
+        #[arg(long, default_value = "main")]
+        version: String,
+        /// Root of the checkout with the pages. Default: this one.
+        #[arg(long)]
+        checkout: Option<PathBuf>,
+        /// Folder for the versions.
+        #[arg(long, default_value = "target/docs")]
+        out: PathBuf,
+        /// Folder of mdbook and mdbook-mermaid.
+        #[arg(long, default_value = "target/docs-tools/bin")]
+        tools: PathBuf,
+    },
     /// Build `kubectl lockstep` as a static program. Prints its size.
     Plugin {
         /// Platforms, such as `amd64,arm64`. Default: this machine's.
@@ -137,6 +153,17 @@ fn main() -> Result<()> {
             print_images(&built);
             Ok(())
         }
+        Command::Docs {
+            version,
+            checkout,
+            out,
+            tools,
+        } => site::build(Site {
+            root: checkout.as_deref().unwrap_or(root),
+            version: &version,
+            out: &root.join(out),
+            tools: &root.join(tools),
+        }),
         Command::Plugin { arch, out } => {
             for target in arch {
                 let (program, size) = plugin(root, target, &root.join(&out))?;

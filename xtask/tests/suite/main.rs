@@ -15,4 +15,5 @@ mod manager_manifest;
 mod observability;
 mod olm_page;
 mod release;
+mod site;
 mod structure;
