@@ -105,7 +105,9 @@ pub fn pages(root: &Path, version: &str) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
             let text = String::from_utf8(content)?;
             let mut text = lead(root, &path, &text, version);
             if path == Path::new(START) {
-                text += &format!("\nThis is version {version}: [other versions](../index.html).\n");
+                let line =
+                    format!("\nThis is version {version}: [other versions](../index.html).\n");
+                text.push_str(&line);
             }
             content = text.into_bytes();
         }
@@ -141,7 +143,7 @@ fn lead(root: &Path, page: &Path, text: &str, version: &str) -> String {
             for part in parts {
                 let (target, rest) = part.split_once(')').unwrap_or((part, ""));
                 let target = address(root, page, target, version);
-                out.push_str(&format!("]({target}){rest}"));
+                out.extend(["](", &target, ")", rest]);
             }
         }
         out.push('\n');
@@ -207,8 +209,14 @@ mod tests {
         }
         let at = |page: &str, link: &str| address(root.path(), Path::new(page), link, "v1");
         assert_eq!(at("docs/how-to/scale.md", "../b.md#c"), "../b.md#c");
-        assert_eq!(at("docs/how-to/scale.md", "README.md"), "../how-to/index.md");
-        assert_eq!(at("docs/how-to/scale.md", "../../README.md#x"), "../index.md#x");
+        assert_eq!(
+            at("docs/how-to/scale.md", "README.md"),
+            "../how-to/index.md"
+        );
+        assert_eq!(
+            at("docs/how-to/scale.md", "../../README.md#x"),
+            "../index.md#x"
+        );
         assert_eq!(at("docs/cli.md", "runbooks"), "runbooks/index.md");
         assert_eq!(at("README.md", "docs/cli.md"), "cli.md");
         assert_eq!(at("README.md", "docs/pictures/a.svg"), "pictures/a.svg");
