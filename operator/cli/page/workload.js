@@ -63,7 +63,7 @@ function head(d, now) {
   const next = (s.next ?? []).filter(Boolean);
   return panel(
     { name: 'workload', title: state.w, unit: s.created ? `age ${age(s.created, now)}` : null, command: `kubectl lockstep status ${target(state.w)}`, actions: phase(s.phase) },
-    h('p.message', {}, s.reason ? `${s.reason}: ${s.message}` : s.message),
+    h('p.message', {}, s.page ? h('a.link', { href: s.page, target: '_blank', rel: 'noreferrer' }, s.reason) : s.reason, s.reason && ': ', s.message),
     h('dl.figures', {},
       figure('ready', s.ready, 'ready or succeeded members, of all members that should run'),
       figure('accelerators', amount(s.accelerators), 'accounting.accelerators'),

@@ -11,6 +11,7 @@ use lockstep_api::words::count;
 use serde::Serialize;
 
 use crate::agents::{AgentReport, AgentState};
+use crate::docs::page;
 use crate::doctor_facts::{
     BudgetFacts, InstallFacts, KueueFacts, NodeFacts, PolicyFacts, RESOURCES,
 };
@@ -25,12 +26,6 @@ const IN_PLACE_SINCE: u32 = 35;
 /// Most names in one line.
 const NAMED: usize = 3;
 
-/// Address of a page of the documentation.
-macro_rules! page {
-    ($path:literal) => {
-        concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/", $path)
-    };
-}
 const INSTALL: &str = page!("README.md#install");
 const DOCTOR: &str = page!("docs/cli.md#doctor");
 const AGENTS: &str = page!("docs/architecture.md");

@@ -20,6 +20,7 @@
 //! | [`logs`] | selection of members' logs | no |
 //! | [`top`], [`agents`], [`nodes`] | accelerators of gangs, agents and signals of nodes | no |
 //! | [`doctor`], [`doctor_facts`] | checks of the installation | no |
+//! | [`docs`] | addresses of the documentation | no |
 //! | [`version`] | versions of the components | no |
 //! | [`explain`] | status and events of a workload | no |
 //! | [`dashboard`] | documents of the dashboard's pages | no |
@@ -37,6 +38,7 @@ pub mod change;
 pub mod cluster;
 pub mod commands;
 pub mod dashboard;
+pub mod docs;
 pub mod doctor;
 pub mod doctor_facts;
 pub mod explain;

@@ -10,6 +10,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
 use crate::objects::has_ended;
+use crate::status::page;
 
 #[derive(Debug)]
 pub struct Story {
@@ -27,6 +28,9 @@ pub struct WorkloadReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     pub preemptions: i64,
+    /// Address of the page about the reason of the workload, if it waits, has failed, or needs a change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page: Option<String>,
     /// Conditions of the workload about waiting, failure or preemption.
     pub conditions: Vec<Condition>,
     /// Gangs, sorted by the name of their pod group.
@@ -137,6 +141,7 @@ pub fn explain(story: &Story) -> WorkloadReport {
         workload: workload.metadata.name.clone().unwrap_or_default(),
         phase: status.phase,
         preemptions: status.preemptions,
+        page: page(&status),
         conditions: status.conditions.into_iter().filter(telling).collect(),
         gangs,
         events,

@@ -43,9 +43,16 @@ impl View for WorkloadReport {
                 gang.nodes.to_string(),
             ]);
         }
-        for table in [&conditions, &gangs].into_iter().filter(|t| !t.is_empty()) {
+        if !conditions.is_empty() {
             out.push('\n');
-            out.push_str(&table.render(options));
+            out.push_str(&conditions.render(options));
+        }
+        if let Some(page) = &self.page {
+            let _ = writeln!(out, "See {page}");
+        }
+        if !gangs.is_empty() {
+            out.push('\n');
+            out.push_str(&gangs.render(options));
         }
         for gang in &self.gangs {
             details(&mut out, gang, options);

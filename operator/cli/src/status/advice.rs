@@ -5,9 +5,21 @@ use lockstep_api::names::MANAGED_BY;
 use lockstep_api::workload::{CauseKind, Phase, TrainingWorkloadStatus};
 
 use super::budget::RestartsLeft;
+use crate::docs;
 
 /// How long a failure counts for advice.
 const RECENT: TimeDelta = TimeDelta::hours(6);
+
+/// Address of the page about the reason, for a workload that waits, has failed, or needs a change.
+pub fn page(status: &TrainingWorkloadStatus) -> Option<String> {
+    let reason = status.reason.as_str();
+    let waits = matches!(
+        status.phase,
+        Some(Phase::Pending | Phase::Stalled | Phase::Failed)
+    );
+    let needs_change = reason == reasons::API_SERVER_ERROR || start_problem(reason).is_some();
+    (!reason.is_empty() && (waits || needs_change)).then(|| docs::of_reason(reason))
+}
 
 /// Returns at least one sentence, most important first.
 pub fn next(

@@ -21,6 +21,7 @@ use lockstep_api::workload::{
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
+pub use self::advice::page;
 pub use self::budget::RestartsLeft;
 use crate::objects::{has_ended, holds, member, node};
 
@@ -47,6 +48,9 @@ pub struct StatusReport {
     pub phase: Option<Phase>,
     pub reason: String,
     pub message: String,
+    /// Address of the page about the reason, if the workload waits, has failed, or needs a change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page: Option<String>,
     /// Ready or succeeded members, of all members that should run.
     pub ready: String,
     pub attempt: i64,
@@ -177,6 +181,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         phase: status.phase,
         reason: status.reason.clone(),
         message: status.message.clone(),
+        page: advice::page(&status),
         ready: status.ready.clone(),
         attempt: status.attempt,
         accelerators: status.accounting.accelerators,

@@ -38,6 +38,9 @@ impl View for StatusReport {
                 let _ = writeln!(out, "{reason}: {message}");
             }
         }
+        if let Some(page) = &self.page {
+            let _ = writeln!(out, "See {page}");
+        }
         if let Some(line) = queued(&self.queue) {
             let _ = writeln!(out, "{line}");
         }
