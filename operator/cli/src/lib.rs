@@ -17,7 +17,7 @@
 //! | [`published`] | preemption rules of the manager's configuration | no |
 //! | [`queue`] | waiting gangs in their order | no |
 //! | [`status`] | state of a workload | no |
-//! | [`logs`] | selection of members' logs | no |
+//! | [`members`], [`logs`] | selection of members and of their logs | no |
 //! | [`top`], [`agents`], [`nodes`] | accelerators of gangs, agents and signals of nodes | no |
 //! | [`doctor`], [`doctor_facts`] | checks of the installation | no |
 //! | [`docs`] | addresses of the documentation | no |
@@ -45,6 +45,7 @@ pub mod explain;
 pub mod file;
 pub mod gangs;
 pub mod logs;
+pub mod members;
 pub mod nodes;
 pub mod objects;
 pub mod outcome;

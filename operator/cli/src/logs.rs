@@ -11,6 +11,7 @@ use lockstep_api::time::utc;
 use lockstep_api::workload::{Cause, FailureAction};
 use thiserror::Error;
 
+use crate::members::{NoPod, no_member, no_pod, ranked_members, training_container};
 use crate::objects::member;
 
 pub use attempt::AttemptLog;
@@ -43,14 +44,8 @@ pub struct LogSource {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoLog {
-    #[error("{name:?} has no pods; `kubectl lockstep status {name} -n {namespace}` shows why")]
-    NoPods { name: String, namespace: String },
-    #[error("{name:?} has no member {requested}; its members: {members}")]
-    NoMember {
-        name: String,
-        requested: String,
-        members: String,
-    },
+    #[error(transparent)]
+    NoPod(#[from] NoPod),
     #[error(
         "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows the present log"
     )]
@@ -118,22 +113,23 @@ pub fn sources(
     if selection.failed {
         return failed(workload, pods, selection).map(|source| vec![source]);
     }
-    let name = workload.name_any();
     let members = ranked(workload, pods);
     if members.is_empty() {
-        let namespace = namespace(workload);
-        return Err(NoLog::NoPods { name, namespace });
+        return Err(no_pod(workload, None).into());
     }
     let mut chosen: Vec<&RankedPod<'_>> = members
         .iter()
-        .filter(|m| m.is_selected(selection))
+        .filter(|m| selection.includes(&m.member, m.rank))
         .collect();
     if chosen.is_empty() {
-        return Err(NoLog::NoMember {
-            name,
-            requested: words(selection),
-            members: members_by_group(&members),
-        });
+        let all = ranked_members(workload);
+        let mut all = all.iter();
+        let without_pod = all.find(|(member, rank)| selection.includes(member, Some(*rank)));
+        return Err(match without_pod {
+            Some((member, _)) => no_pod(workload, Some(member)),
+            None => no_member(workload, words(selection)),
+        }
+        .into());
     }
     // The log of one member usually suffices, because all members log the same.
     if !selection.all && selection.rank.is_none() {
@@ -145,7 +141,7 @@ pub fn sources(
         container: selection
             .container
             .clone()
-            .unwrap_or_else(|| training(m.pod)),
+            .unwrap_or_else(|| training_container(m.pod)),
         previous: selection.previous,
         prefix: m.member.to_string(),
         up_to_attempt: None,
@@ -160,11 +156,10 @@ struct RankedPod<'a> {
     pod: &'a Pod,
 }
 
-impl RankedPod<'_> {
-    fn is_selected(&self, selection: &LogSelection) -> bool {
-        let (group, rank) = (&selection.group, selection.rank);
-        let is_in_group = group.as_ref().is_none_or(|g| *g == self.member.group);
-        is_in_group && rank.is_none_or(|r| self.rank == Some(r))
+impl LogSelection {
+    fn includes(&self, member: &Member, rank: Option<i32>) -> bool {
+        let is_in_group = self.group.as_ref().is_none_or(|g| *g == member.group);
+        is_in_group && self.rank.is_none_or(|r| rank == Some(r))
     }
 }
 
@@ -211,7 +206,7 @@ fn failed(
         .container
         .clone()
         .or(failed)
-        .unwrap_or_else(|| training(pod));
+        .unwrap_or_else(|| training_container(pod));
     let prefix = member(pod).map_or_else(|| pod.name_any(), |m| m.to_string());
     Ok(LogSource {
         namespace: namespace(workload),
@@ -282,17 +277,6 @@ fn began_after(status: &ContainerStatus, time: DateTime<Utc>) -> bool {
     seconds(started) >= Some(time.timestamp())
 }
 
-fn training(pod: &Pod) -> String {
-    let annotated = pod
-        .annotations()
-        .get("kubectl.kubernetes.io/default-container");
-    let first = pod.spec.as_ref().and_then(|s| s.containers.first());
-    annotated
-        .or(first.map(|c| &c.name))
-        .cloned()
-        .unwrap_or_default()
-}
-
 fn words(selection: &LogSelection) -> String {
     match (&selection.group, selection.rank) {
         (Some(group), Some(rank)) => format!("of rank {rank} in group {group:?}"),
@@ -300,18 +284,4 @@ fn words(selection: &LogSelection) -> String {
         (None, Some(rank)) => format!("of rank {rank}"),
         (None, None) => "there".to_owned(),
     }
-}
-
-fn members_by_group(members: &[RankedPod<'_>]) -> String {
-    let mut groups: Vec<(&str, usize)> = Vec::new();
-    for m in members {
-        match groups.iter_mut().find(|(name, _)| *name == m.member.group) {
-            Some((_, count)) => *count += 1,
-            None => groups.push((&m.member.group, 1)),
-        }
-    }
-    let groups = groups
-        .iter()
-        .map(|(name, count)| format!("{count} in group {name:?}"));
-    groups.collect::<Vec<_>>().join(", ")
 }

@@ -392,10 +392,11 @@ impl Cluster {
     /// Runs `kubectl lockstep` as the administrator and returns its standard output.
     pub async fn lockstep(&self, args: &[&str]) -> Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
+        let kubectl = self.kubectl.display().to_string();
         run(
             &workspace_binary("kubectl-lockstep")?,
             args,
-            &[("KUBECONFIG", &kubeconfig)],
+            &[("KUBECONFIG", &kubeconfig), ("KUBECTL", &kubectl)],
             KUBECTL,
         )
         .await

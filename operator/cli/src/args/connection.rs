@@ -1,7 +1,9 @@
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args as Group;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as Group};
 
 /// How to reach the cluster; names and meaning are kubectl's.
 #[derive(Clone, Debug, Default, Group)]
@@ -40,6 +42,33 @@ pub struct Connection {
     /// File with the certificate authority of the API server.
     #[arg(long, global = true, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
+    /// Name in the certificate of the API server. Default: the host of its address.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+    /// Cache folder of kubectl, for the commands that run kubectl.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// The flags of the command line, for kubectl.
+    #[arg(skip)]
+    pub given: Vec<OsString>,
+}
+
+impl Connection {
+    /// The flags that a command line has, for kubectl.
+    pub(super) fn words(matches: &ArgMatches) -> Vec<OsString> {
+        let flags = Self::augment_args(clap::Command::new("options"));
+        let of_line = Some(ValueSource::CommandLine);
+        let given = flags
+            .get_arguments()
+            .map(|flag| (flag, flag.get_id().as_str()));
+        let given = given.filter(|(_, id)| matches.value_source(id) == of_line);
+        let words = given.flat_map(|(flag, id)| {
+            let name = format!("--{}=", flag.get_long().unwrap_or_default());
+            let values = matches.get_raw(id).into_iter().flatten();
+            values.map(move |value| [name.as_ref(), value].into_iter().collect())
+        });
+        words.collect()
+    }
 }
 
 /// A duration in Go's format; a number alone is seconds.

@@ -30,6 +30,13 @@ impl NamespaceArgs {
     }
 }
 
+/// Accepted on every verb, as by kubectl. Has no effect on verbs without a namespace.
+#[derive(Clone, Debug, Default, Args)]
+pub struct UnusedNamespace {
+    #[arg(short, long, hide = true)]
+    pub namespace: Option<String>,
+}
+
 /// Flags of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -123,9 +130,8 @@ pub struct VersionArgs {
     /// Only the version of this program, without a request to the cluster.
     #[arg(long)]
     pub client: bool,
-    /// Accepted as by kubectl, and not used: versions are of the whole installation.
-    #[arg(short, long, hide = true)]
-    pub namespace: Option<String>,
+    #[command(flatten)]
+    pub unused: UnusedNamespace,
     /// Format of the answer.
     #[command(flatten)]
     pub output: ScreenOutput,
@@ -141,6 +147,8 @@ pub struct CompletionArgs {
     /// The folder must be in PATH.
     #[arg(long, value_name = "DIR")]
     pub kubectl: Option<PathBuf>,
+    #[command(flatten)]
+    pub unused: UnusedNamespace,
 }
 
 /// Flags of the verbs that write one field.
@@ -178,6 +186,9 @@ pub enum DryRunArg {
 /// Flags of `convert`.
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
+    /// Namespace of the runtimes of jobs without a namespace. Default: the namespace of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
     /// Manifests of jobs and their runtimes, YAML or JSON, or a folder; - reads standard input. May be repeated.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub filename: Vec<PathBuf>,
@@ -295,9 +306,8 @@ pub struct TopArgs {
 /// Flags of `agents`.
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
-    /// Accepted as by kubectl, and not used: agents are of the whole cluster.
-    #[arg(short, long, hide = true)]
-    pub namespace: Option<String>,
+    #[command(flatten)]
+    pub unused: UnusedNamespace,
     /// Namespace of the agents' pods. Default: found by their labels.
     #[arg(long, value_name = "NAME")]
     pub agent_namespace: Option<String>,
@@ -309,9 +319,8 @@ pub struct AgentsArgs {
 /// Flags of `nodes`.
 #[derive(Debug, Args)]
 pub struct NodesArgs {
-    /// Accepted as by kubectl, and not used: nodes are of the whole cluster.
-    #[arg(short, long, hide = true)]
-    pub namespace: Option<String>,
+    #[command(flatten)]
+    pub unused: UnusedNamespace,
     /// Namespace of the manager whose configuration is used. Default: found by the labels of its
     /// Deployment.
     #[arg(long, value_name = "NAME")]

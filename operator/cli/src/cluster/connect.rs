@@ -225,6 +225,11 @@ pub fn with_flags(
         entry.certificate_authority = None;
         entry.certificate_authority_data = None;
     }
+    if connection.tls_server_name.is_some() {
+        entry
+            .tls_server_name
+            .clone_from(&connection.tls_server_name);
+    }
     let name = connection.user.as_ref().or(context.user.as_ref());
     let mut user = file
         .auth_infos

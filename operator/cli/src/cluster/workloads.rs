@@ -71,10 +71,6 @@ impl ClusterReader {
     ) -> Result<Option<Value>, Problem> {
         let group = GroupVersionKind::gvk("trainer.kubeflow.org", "v1alpha1", kind);
         let resource = ApiResource::from_gvk(&group);
-        let namespace = match namespace {
-            "" => self.namespace(),
-            named => named,
-        };
         let api: Api<DynamicObject> = if kind.starts_with("Cluster") {
             Api::all_with(self.client.clone(), &resource)
         } else {

@@ -18,7 +18,10 @@ pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outc
         let documents = yaml::read(&text).with_context(named)?;
         objects.extend(lockstep_convert::objects(documents).with_context(named)?);
     }
-    let failed = add_runtimes(connection, &mut objects).await.err();
+    let namespace = args.namespace.as_deref();
+    let failed = add_runtimes(connection, namespace, &mut objects)
+        .await
+        .err();
     let converted = match (convert_objects(&objects), failed) {
         (Err(error), Some(failed)) => {
             bail!("{error:#}\nNot read from the cluster: {failed:#}")
@@ -48,14 +51,21 @@ pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outc
 }
 
 /// Adds the runtimes that TrainJobs name and that the input lacks, from the cluster.
-async fn add_runtimes(connection: &Connection, objects: &mut Vec<Value>) -> Result<()> {
+async fn add_runtimes(
+    connection: &Connection,
+    default: Option<&str>,
+    objects: &mut Vec<Value>,
+) -> Result<()> {
     let missing = missing_runtimes(objects);
     if missing.is_empty() {
         return Ok(());
     }
     let cluster = ClusterReader::connect(connection).await?;
+    let default = default.unwrap_or(cluster.namespace());
     for (kind, namespace, name) in missing {
-        let found = cluster.training_runtime(&kind, &namespace, &name).await?;
+        let named = Some(namespace.as_str()).filter(|n| !n.is_empty());
+        let namespace = named.unwrap_or(default);
+        let found = cluster.training_runtime(&kind, namespace, &name).await?;
         objects.push(found.with_context(|| format!("it has no {kind} {name}"))?);
     }
     Ok(())

@@ -12,6 +12,7 @@ mod complete;
 mod convert;
 mod dashboard;
 mod engine;
+mod kubectl;
 mod logs;
 mod read;
 mod show;
@@ -29,7 +30,8 @@ pub use show::WallClock;
 pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
     match &args.command {
         Command::Completion(command) => return complete::completion(command),
-        Command::Options => {
+        Command::Get(command) => return kubectl::run(&args.connection, kubectl::get(command)),
+        Command::Options(_) => {
             show::write(&connection_help())?;
             return Ok(Outcome::Done);
         }
@@ -56,6 +58,7 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         _ => {}
     }
     let cluster = ClusterReader::connect(&args.connection).await?;
+    let run = |words| kubectl::run(&args.connection, words);
     match &args.command {
         Command::Status(args) => read::status(&cluster, args, clock).await,
         Command::Queue(args) => read::queue(&cluster, args, clock).await,
@@ -71,6 +74,9 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         }
         Command::Checkpoint(args) => write::checkpoint(&cluster, args, clock).await,
         Command::Logs(args) => logs::logs(&cluster, args).await,
+        Command::Exec(command) => run(kubectl::exec(&cluster, command).await?),
+        Command::Cp(command) => run(kubectl::cp(&cluster, command).await?),
+        Command::PortForward(command) => run(kubectl::port_forward(&cluster, command).await?),
         Command::Top(args) => read::top(&cluster, args, clock).await,
         Command::Agents(args) => read::agents(&cluster, args, clock).await,
         Command::Nodes(args) => read::nodes(&cluster, args, clock).await,
@@ -81,7 +87,8 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         | Command::Dashboard(_)
         | Command::Version(_)
         | Command::Completion(_)
-        | Command::Options
+        | Command::Options(_)
+        | Command::Get(_)
         | Command::Convert(_) => Ok(Outcome::Done),
     }
 }

@@ -5,12 +5,14 @@
 
 mod agreement;
 mod checkpoints;
+mod columns;
 mod completing;
 mod dashboard;
 mod dashboard_fixture;
 mod dashboard_program;
 mod doctoring;
 mod explaining;
+mod kubectl;
 mod live_server;
 mod members;
 mod mistakes;

@@ -58,7 +58,16 @@ fn members_are_chosen_by_rank_by_group_or_all_in_the_order_of_ranks() {
     let none = chosen(&running, &pods(), &wanted(|w| w.rank = Some(9))).unwrap_err();
     assert_eq!(
         none.to_string(),
-        "\"llama\" has no member of rank 9; its members: 4 in group \"workers\""
+        "\"llama\" has no member of rank 9; its members: 4 in group \"workers\" (ranks 0 to 3)"
+    );
+    let lost = chosen(
+        &json!({"reason": "NodeLost"}),
+        &pods()[..3],
+        &wanted(|w| w.rank = Some(0)),
+    );
+    assert_eq!(
+        lost.unwrap_err().to_string(),
+        "member workers-0-0 of \"llama\" has no pod: NodeLost; `kubectl lockstep status llama -n ml` shows more"
     );
     // An elastic gang without its second member: ranks have no gap.
     let elastic = json!({"groups": [{"name": "workers", "worldIndexes": "0,2-3"}]});
@@ -315,7 +324,7 @@ fn a_workload_without_a_log_does_not_hide_other_logs() {
     assert_eq!(
         stderr(&out),
         "\
-warning: skipped: \"waits\" has no pods; `kubectl lockstep status waits -n ml` shows why
+warning: skipped: \"waits\" has no pod: the manager has not written a status yet; `kubectl lockstep status waits -n ml` shows more
 warning: skipped: the API server rejected the request: container \"t\" in pod \"starts-workers-0\" is waiting to start: ContainerCreating
 "
     );
@@ -323,7 +332,7 @@ warning: skipped: the API server rejected the request: container \"t\" in pod \"
     let out = ask(&nobody.address, &["logs", "-l", "team=x", "-n", "ml"]);
     assert_eq!(
         sentence(&out),
-        "error: \"waits\" has no pods; `kubectl lockstep status waits -n ml` shows why"
+        "error: \"waits\" has no pod: the manager has not written a status yet; `kubectl lockstep status waits -n ml` shows more"
     );
     let none = two_workloads(&[]);
     let out = ask(&none.address, &["logs", "-l", "team=x", "-n", "ml"]);

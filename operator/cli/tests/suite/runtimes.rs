@@ -33,6 +33,21 @@ fn the_runtime_of_a_trainjob_is_read_from_the_cluster() {
 }
 
 #[test]
+fn the_runtime_of_a_trainjob_without_a_namespace_is_read_from_the_given_one() {
+    let job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec: {runtimeRef: {name: torch, kind: TrainingRuntime}}\n";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, job).unwrap();
+    let server = ApiServer::with(&[]);
+    let args = ["convert", "-n", "ml", "-f", file.path().to_str().unwrap()];
+    ask(&server.address, &args);
+    let asked = server.requests().remove(0).path;
+    assert!(
+        asked.contains("/namespaces/ml/trainingruntimes/torch"),
+        "{asked}"
+    );
+}
+
+#[test]
 fn a_folder_stands_for_its_manifests() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();

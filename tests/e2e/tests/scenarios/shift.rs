@@ -100,6 +100,30 @@ async fn a_workload_is_restarted_suspended_and_resumed_by_one_field_each() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubectl_is_run_with_the_pod_of_a_rank_up_to_the_kubelet() -> Result<()> {
+    let shape = Shape {
+        nodes: 2,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "entered", &shape, async |t| {
+        t.create(gang("llama", 2, 8, json!({}))).await?;
+        t.running("llama").await?;
+        // Hollow nodes have no kubelet's server.
+        for command in [
+            "exec -n entered llama --rank 1 -- true",
+            "cp -n entered llama/1:/tmp/x x",
+            "port-forward -n entered llama :80",
+        ] {
+            let words: Vec<&str> = command.split(' ').collect();
+            let said = t.cluster.lockstep(&words).await.err().context(command)?;
+            says(&format!("{said:#}"), &["dial tcp"]).context(command)?;
+        }
+        says(&t.lockstep(&["get", "llama"]).await?, &["NAME", "llama"])
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> Result<()> {
     let shape = Shape {
         nodes: 1,
