@@ -7,11 +7,6 @@ const { dashboard, prometheus, since, rateInterval } = window.PICTURE;
 const chosen = { ...window.PICTURE.chosen, ...Object.fromEntries(new URLSearchParams(location.search)) };
 const ROW = 30, COLUMNS = 24, GAP = 6;
 const COLOURS = ["#1f77b4", "#e07b00", "#2f9e44", "#c92a2a", "#7048e8", "#0b7285", "#a61e4d", "#868e96", "#5c940d", "#862e9c"];
-// Words that have a meaning of their own have a colour of their own.
-const MEANT = { New: "#ced4da", Running: "#2f9e44", Succeeded: "#74b816", Starting: "#15aabf", Pending: "#f08c00", Restarting: "#1f77b4",
-  Preempting: "#e8590c", Suspended: "#adb5bd", Failed: "#c92a2a", Stalled: "#862e9c", held: "#2f9e44", free: "#adb5bd",
-  reserved: "#1f77b4", leaving: "#f08c00", unusable: "#c92a2a", Ready: "#2f9e44", Admitted: "#1f77b4", Complete: "#74b816",
-  Reconciling: "#f08c00", DisruptionTarget: "#e8590c", RestartsInPlace: "#15aabf" };
 
 const to = Math.floor(Date.now() / 1000), from = since, seconds = to - from, step = Math.max(1, Math.round(seconds / 300));
 
@@ -65,6 +60,13 @@ const DECIMAL = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200,
 const DURATIONS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200];
 const UNITS = { short, s: duration, bytes, percentunit: v => trimmed(v * 100) + " %", ops: v => trimmed(v) + " /s", reqps: v => trimmed(v) + " /s" };
 
+// Axes have the number alone where the unit is a word.
+function unitOf(panel, axis) {
+  const { unit } = panel.fieldConfig.defaults;
+  if (!unit.startsWith("suffix:")) return UNITS[unit];
+  return axis ? short : value => short(value) + unit.slice("suffix:".length);
+}
+
 function element(kind, parent, text, name) {
   const made = document.createElement(kind);
   if (name) made.className = name;
@@ -73,8 +75,20 @@ function element(kind, parent, text, name) {
   return made;
 }
 
-function colour(name, at) {
-  return MEANT[name] || COLOURS[at % COLOURS.length];
+// A property that an override of the panel gives to a series or a column.
+function property(panel, name, id) {
+  const found = panel.fieldConfig.overrides.find(o => o.matcher.options === name);
+  return found?.properties.find(p => p.id === id)?.value;
+}
+
+function colour(panel, name, at) {
+  const fixed = property(panel, name, "color")?.fixedColor ?? property(panel, name, "thresholds")?.steps[1].color;
+  return fixed ?? COLOURS[at % COLOURS.length];
+}
+
+// The colour of a value by the thresholds of its panel.
+function graded(panel, value) {
+  return panel.fieldConfig.defaults.thresholds?.steps.findLast(step => step.value === null || value >= step.value).color;
 }
 
 // Halfway to white, and not transparent: what lies below must not shine through.
@@ -93,8 +107,8 @@ const times = Array.from({ length: Math.floor(seconds / step) + 1 }, (_, at) => 
 
 function graph(box, panel, all) {
   const stacked = panel.fieldConfig.defaults.custom.stacking !== undefined;
-  const unit = UNITS[panel.fieldConfig.defaults.unit];
-  const shown = all.map((series, at) => ({ name: series.name, values: onGrid(series), colour: colour(series.name, at) }))
+  const unit = unitOf(panel), onAxis = unitOf(panel, true);
+  const shown = all.map((series, at) => ({ name: series.name, values: onGrid(series), colour: colour(panel, series.name, at) }))
     .filter(series => series.values.some(v => v !== null));
   if (!shown.length) return element("div", box, "no data", "empty");
   const place = element("div", box, undefined, "graph");
@@ -119,17 +133,54 @@ function graph(box, panel, all) {
   // Of what lies on top of each other the highest is drawn first.
   if (stacked) order.reverse();
   const axis = { stroke: "#6b7280", font: "11px DejaVu Sans", grid: { stroke: "#eceff1", width: 1 }, ticks: { show: false } };
-  const upwards = { ...axis, size: 58, space: 22, values: (_, ticks) => ticks.map(unit) };
+  const upwards = { ...axis, size: 58, space: 22, values: (_, ticks) => ticks.map(onAxis) };
   // Where uPlot's own steps are no numbers that people like.
-  if (unit === short && most >= 2) upwards.incrs = DECIMAL.filter(by => by >= 1);
+  if (onAxis === short && most >= 2) upwards.incrs = DECIMAL.filter(by => by >= 1);
   if (unit === duration) upwards.incrs = DURATIONS;
   if (unit === bytes) upwards.incrs = DECIMAL.map(by => by * 2 ** 20);
+  const top = most > 0 ? most * 1.08 : 1;
   new uPlot({
     width: place.clientWidth, height: place.clientHeight, legend: { show: false }, cursor: { show: false }, padding: [6, 8, 0, 0],
-    scales: { x: { time: false, range: [0, seconds] }, y: { range: [0, most > 0 ? most * 1.08 : 1] } },
+    scales: { x: { time: false, range: [0, seconds] }, y: { range: [0, top] } },
     axes: [{ ...axis, size: 26, gap: 6, incrs: [30, 60, 120, 300, 600, 1200, 3600], values: (_, ticks) => ticks.map(clock) }, upwards],
     series: [{}, ...order.map(at => series[at])],
+    hooks: { draw: [plot => marks(plot, panel, top)] },
   }, [times.map(time => time - from), ...order.map(at => drawn[at])], place);
+}
+
+// Dashed lines: where a threshold begins, and when an annotation does.
+function marks(plot, panel, top) {
+  const { left, top: above, width, height } = plot.bbox;
+  const line = (colour, ...[x, y, toX, toY]) => {
+    plot.ctx.strokeStyle = colour;
+    plot.ctx.beginPath();
+    plot.ctx.moveTo(x, y);
+    plot.ctx.lineTo(toX, toY);
+    plot.ctx.stroke();
+  };
+  plot.ctx.save();
+  plot.ctx.setLineDash([4, 3]);
+  for (const { value, color } of panel.fieldConfig.defaults.thresholds?.steps.slice(1) ?? []) {
+    const y = plot.valToPos(value, "y", true);
+    if (value <= top) line(color, left, y, left + width, y);
+  }
+  for (const { colour, time } of annotations) {
+    const x = plot.valToPos(time - from, "x", true);
+    line(colour, x, above, x, above + height);
+  }
+  plot.ctx.restore();
+}
+
+let annotations = [];
+
+// When each annotation of the dashboard begins.
+async function annotated() {
+  const all = await Promise.all(dashboard.annotations.list.map(async ({ expr, iconColor }) => {
+    const values = (await ask({ expr, legendFormat: "" })).map(onGrid);
+    const holds = times.map((_, at) => values.some(series => series[at] > 0));
+    return times.filter((_, at) => holds[at] && !holds[at - 1]).map(time => ({ time, colour: iconColor }));
+  }));
+  return all.flat();
 }
 
 // Minutes and seconds since the beginning.
@@ -139,18 +190,19 @@ function clock(passed) {
 
 function numbers(box, panel, all) {
   if (!all.length) return element("div", box, "no data", "empty");
-  const unit = UNITS[panel.fieldConfig.defaults.unit];
+  const unit = unitOf(panel);
   const place = element("div", box, undefined, all.length > 6 ? "numbers many" : "numbers");
   for (const series of all) {
-    const each = element("div", place);
-    element("strong", each, unit(Number(series.value[1])));
+    const each = element("div", place), value = Number(series.value[1]);
+    element("strong", each, unit(value)).style.color = graded(panel, value);
+    box.style.borderLeft = `5px solid ${graded(panel, value)}`;
     if (all.length > 1) each.append(series.name);
   }
 }
 
 function table(box, panel, all) {
   if (!all.length) return element("div", box, "no data", "empty");
-  const unit = UNITS[panel.fieldConfig.defaults.unit];
+  const unit = unitOf(panel);
   const labels = Object.keys(all[0].metric).sort((a, b) => rank(a) - rank(b));
   const counts = all.some(series => series.value[1] !== "1");
   const place = element("table", box), head = element("tr", place);
@@ -160,7 +212,11 @@ function table(box, panel, all) {
   rows.sort((a, b) => a.join().localeCompare(b.join()));
   for (const row of rows.slice(0, Math.floor((box.clientHeight - 50) / 21))) {
     const line = element("tr", place);
-    row.forEach((cell, at) => element("td", line, cell, counts && at === labels.length ? "value" : undefined));
+    row.forEach((text, at) => {
+      const cell = element("td", line, text, counts && at === labels.length ? "value" : undefined);
+      if (property(panel, labels[at], "links")) cell.className = "link";
+      cell.style.color = property(panel, labels[at], "mappings")?.[0].options[text]?.color ?? "";
+    });
   }
 }
 
@@ -186,7 +242,7 @@ function states(box, panel, all) {
       const bar = element("span", track);
       bar.style.left = `${(100 * at) / values.length}%`;
       bar.style.width = `${(100 * (end - at)) / values.length}%`;
-      bar.style.background = colour(series.name, index);
+      bar.style.background = colour(panel, series.name, index);
       at = end;
     }
   });
@@ -205,6 +261,8 @@ async function draw() {
     element("b", choices, value === ".*" ? "All" : value);
     choices.append("   ");
   }
+  for (const link of dashboard.links) element("a", document.querySelector("#links"), link.title);
+  annotations = await annotated();
   let bottom = 0;
   for (const panel of dashboard.panels) {
     const { x, y, w, h } = panel.gridPos, box = element("section", place);
@@ -213,7 +271,13 @@ async function draw() {
     box.style.width = `${w * across - (x + w < COLUMNS ? GAP : 0)}px`;
     box.style.height = `${h * ROW - GAP}px`;
     bottom = Math.max(bottom, (y + h) * ROW);
-    element("h2", box, panel.title);
+    if (panel.type === "row") {
+      box.className = "row";
+      element("h2", box, panel.title);
+      continue;
+    }
+    const head = element("h2", box, panel.title);
+    if (panel.links) element("a", head, "runbook");
     const now = panel.type === "stat" || panel.type === "table";
     const answers = await Promise.all(panel.targets.map(target => ask(target, now)));
     const kinds = { timeseries: graph, stat: numbers, table, "state-timeline": states };

@@ -35,19 +35,24 @@ def lost(before, after, path=""):
 
 def mistakes(dashboard):
     """The same with a field that does not exist, at each level; and how it is found."""
-    for part, found in [
-        ([], "/mistake"),
-        (["panels", 0], "/panels/0/mistake"),
-        (["panels", 0, "fieldConfig", "defaults"], "/panels/0/fieldConfig/defaults/mistake"),
-        (["panels", 0, "targets", 0], "/panels/0/targets/0/mistake"),
-        (["templating", "list", 0], "/templating/list/0/mistake"),
+    row = next(at for at, panel in enumerate(dashboard["panels"]) if panel["type"] == "row")
+    for part in [
+        [],
+        ["panels", 0],
+        ["panels", 0, "fieldConfig", "defaults"],
+        ["panels", 0, "fieldConfig", "defaults", "thresholds"],
+        ["panels", 0, "options"],
+        ["panels", 0, "targets", 0],
+        ["panels", row],
+        ["links", 0],
+        ["templating", "list", 0],
     ]:
         wrong = copy.deepcopy(dashboard)
         place = wrong
         for step in part:
             place = place[step]
         place["mistake"] = 1
-        yield wrong, found
+        yield wrong, "/" + "/".join(map(str, [*part, "mistake"]))
 
 
 def main(files):

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use lockstep_manager::config::Config;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::bundle::{Images, PREFIX, TAG};
-use crate::read_folder;
+use crate::{dashboards, query, read_folder};
 
 const CHART: &str = "charts/lockstep";
 /// Folders below `config/`, and the files that are copied. None: all files of the folder.
-const COPIED: [(&str, &[&str]); 6] = [
+const COPIED: [(&str, &[&str]); 5] = [
     (
         "manager",
         &[
@@ -30,7 +30,6 @@ const COPIED: [(&str, &[&str]); 6] = [
         "components/agent",
         &["flow_control.yaml", "role.yaml", "role_binding.yaml"],
     ),
-    ("components/dashboards", &[]),
     ("components/prometheus", &["prometheus_rule.yaml"]),
 ];
 
@@ -47,12 +46,40 @@ pub fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
             }
         }
     }
+    for (path, text) in dashboards::files(root)? {
+        let file = path.file_name().context("a name")?.to_string_lossy();
+        out.push((path_of_copy(&format!("dashboards/{file}")), text));
+    }
     let path = Path::new(CHART).join("values.schema.json");
     let schema = fs::read_to_string(root.join(&path)).context("the schema")?;
     let mut schema: Value = serde_json::from_str(&schema).context("the schema")?;
     schema["properties"]["config"] = closed(&serde_json::to_value(Config::default())?);
+    let monitoring = &mut schema["properties"]["monitoring"]["properties"];
+    monitoring["prometheus"]["properties"]["alerts"] = alerts(root)?;
     out.push((path, format!("{schema:#}\n")));
     Ok(out)
+}
+
+/// Schema of the values of single alerts. An expression that ends with a number has a threshold.
+fn alerts(root: &Path) -> Result<Value> {
+    let mut properties = Map::new();
+    for rule in query::rules(root)? {
+        let Some(name) = rule["alert"].as_str() else {
+            continue;
+        };
+        let mut own = json!({
+            "enabled": {"type": "boolean"},
+            "for": {"type": "string", "pattern": "^([0-9]+(ms|[smhdwy]))+$"},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        });
+        let words: Vec<&str> = rule["expr"].as_str().context("expr")?.split(' ').collect();
+        if let [.., ">" | "<=", _] = words[..] {
+            own["threshold"] = json!({"type": "number"});
+        }
+        let own = json!({"type": "object", "additionalProperties": false, "properties": own});
+        properties.insert(name.to_owned(), own);
+    }
+    Ok(json!({"type": "object", "additionalProperties": false, "properties": properties}))
 }
 
 /// Path of a copied file in the chart, from the root.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::bundle::{self, Images, PREFIX, TAG};
 use crate::metrics::Metrics;
-use crate::{chart, configuration, cri, node_signals, reference, vocabulary};
+use crate::{chart, configuration, cri, dashboards, node_signals, reference, vocabulary};
 
 /// A generated file.
 pub struct File {
@@ -75,6 +75,7 @@ fn files(root: &Path) -> Result<Vec<File>> {
     out.extend(cri::files(root)?);
     out.push(Metrics::read()?.page());
     let images = Images::tagged(PREFIX, TAG);
+    out.extend(dashboards::files(root)?);
     out.extend(chart::generated(root)?);
     let bundle = bundle::bundle(root, &images)?;
     out.extend(

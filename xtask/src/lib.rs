@@ -4,6 +4,7 @@ pub mod bundle;
 pub mod chart;
 mod configuration;
 mod cri;
+mod dashboards;
 pub mod generate;
 pub mod image;
 pub mod links;

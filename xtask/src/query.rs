@@ -12,9 +12,11 @@ use serde_json::Value;
 
 use crate::metrics::{Metric, Metrics, OF_THE_SCRAPE, list};
 
-const DASHBOARDS: &str = "config/components/dashboards";
+pub(crate) const DASHBOARDS: &str = "config/components/dashboards";
 const RULES: &str = "config/components/prometheus/prometheus_rule.yaml";
 
+/// Time of a total in a panel.
+const DAY: Duration = Duration::from_hours(24);
 /// Replacement for Grafana's `$__rate_interval`, which is not PromQL. No query uses this duration.
 const RATE_INTERVAL: Duration = Duration::from_secs(86_413);
 
@@ -51,6 +53,13 @@ pub fn panel_queries(dashboard: &Value) -> Vec<(&str, String)> {
     queries.collect()
 }
 
+/// The queries of the annotations, each with its name.
+pub fn annotation_queries(dashboard: &Value) -> Vec<(&str, String)> {
+    let annotations = list(&dashboard["annotations"]["list"]);
+    let queries = annotations.map(|a| (text(&a["name"]), text(&a["expr"]).to_owned()));
+    queries.collect()
+}
+
 /// For each variable with values from Prometheus, its name and a query for these values.
 pub fn variable_queries(dashboard: &Value) -> Vec<(&str, String)> {
     let variables = list(&dashboard["templating"]["list"]);
@@ -70,9 +79,9 @@ fn text(value: &Value) -> &str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Rule,
-    /// A panel of a dashboard. Variables of the scrape's labels narrow scraped series. Rates must
-    /// use Grafana's interval: a fixed one shows nothing with slower scrapes, and hides peaks on
-    /// long ranges.
+    /// A panel or annotation of a dashboard. Variables of the scrape's labels narrow scraped series.
+    /// Rates must use Grafana's interval: a fixed one shows nothing with slower scrapes, and hides
+    /// peaks on long ranges. Totals are of a day.
     Panel,
 }
 
@@ -124,7 +133,8 @@ impl KnownSeries {
         let mut out = Vec::new();
         for asked in selectors(&expr) {
             let name = asked.selector.name.clone().unwrap_or_default();
-            if place == Place::Panel && asked.range.is_some_and(|r| r != RATE_INTERVAL) {
+            let is_usual = |range| [RATE_INTERVAL, DAY].contains(&range);
+            if place == Place::Panel && asked.range.is_some_and(|r| !is_usual(r)) {
                 out.push(format!("{name}: over a time other than $__rate_interval"));
             }
             // Recording rules aggregate over all targets.
@@ -167,7 +177,7 @@ impl KnownSeries {
                 .iter()
                 .filter_map(|n| Some((n, self.metrics.of_series(n)?)));
             let labels = metrics.flat_map(|(name, metric)| labels_of(name, metric));
-            let inside: BTreeSet<&str> = labels.collect();
+            let inside: BTreeSet<&str> = labels.chain(replaced(expr)).collect();
             for label in grouped
                 .labels
                 .iter()
@@ -247,6 +257,18 @@ fn labels_of<'a>(name: &str, metric: &'a Metric) -> BTreeSet<&'a str> {
     let buckets = name.ends_with("_bucket").then_some("le");
     let own = metric.labels.iter().map(|(label, _)| label.as_str());
     own.chain(OF_THE_SCRAPE).chain(buckets).collect()
+}
+
+/// Labels that `label_replace` writes somewhere inside.
+fn replaced(expr: &Expr) -> Vec<&str> {
+    let mut out: Vec<&str> = children(expr).into_iter().flat_map(replaced).collect();
+    if let Expr::Call(call) = expr
+        && call.func.name == "label_replace"
+        && let Some(Expr::StringLiteral(label)) = call.args.args.get(1).map(|arg| &**arg)
+    {
+        out.push(&label.val);
+    }
+    out
 }
 
 fn children(expr: &Expr) -> Vec<&Expr> {

@@ -8,6 +8,7 @@ mod agent_manifest;
 mod arrows;
 mod bundle;
 mod chart;
+mod dashboards;
 mod generated;
 mod images;
 mod links;

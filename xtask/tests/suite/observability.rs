@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use lockstep_api::workload::FailureAction;
 use proc_macro2::{TokenStream, TokenTree};
-use serde_json::json;
 use syn::Lit;
-use xtask::metrics::OF_THE_SCRAPE;
-use xtask::query::{self, KnownSeries, Place, dashboards, panel_queries, rules, variable_queries};
+use xtask::query::{
+    self, KnownSeries, Place, annotation_queries, dashboards, panel_queries, rules,
+    variable_queries,
+};
 
 /// Metrics without panel and rule, with the reason.
 const SHOWN_ELSEWHERE: [(&str, &str); 2] = [
@@ -65,6 +66,9 @@ fn queries() -> Vec<(String, String, Place)> {
     for (name, dashboard) in dashboards(&root()).unwrap() {
         for (panel, query) in panel_queries(&dashboard) {
             out.push((format!("{name} / {panel}"), query, Place::Panel));
+        }
+        for (annotation, query) in annotation_queries(&dashboard) {
+            out.push((format!("{name} / {annotation}"), query, Place::Panel));
         }
         for (variable, query) in variable_queries(&dashboard) {
             out.push((format!("{name} / ${variable}"), query, Place::Rule));
@@ -279,68 +283,4 @@ fn the_slow_restart_alert_covers_every_action_that_keeps_pods_running() {
     let slow = rules.iter().find(|r| r["alert"] == "LockstepRecoverySlow");
     let expr = slow.unwrap()["expr"].as_str().unwrap();
     assert!(expr.contains(&expected), "{expected} is not in {expr}");
-}
-
-#[test]
-fn the_component_includes_every_dashboard() {
-    let component = read("config/components/dashboards/kustomization.yaml");
-    for name in dashboards(&root()).unwrap().keys() {
-        assert!(component.contains(&format!("  - {name}.json\n")), "{name}");
-    }
-}
-
-#[test]
-fn every_panel_has_a_description_a_unit_and_a_place_of_its_own() {
-    for (name, dashboard) in dashboards(&root()).unwrap() {
-        let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
-        for panel in dashboard["panels"].as_array().unwrap() {
-            let title = format!("{name} / {}", panel["title"]);
-            let unit = &panel["fieldConfig"]["defaults"]["unit"];
-            for text in [&panel["title"], &panel["description"], unit] {
-                assert!(text.as_str().is_some_and(|t| !t.is_empty()), "{title}");
-            }
-            // Accelerator-seconds are no elapsed time.
-            let lost = panel["targets"].to_string().contains("accelerator_seconds");
-            assert!(unit != "s" || !lost, "{title}");
-            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}");
-            let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
-            for x in at("x")..at("x") + at("w") {
-                assert!(x < 24 && cells.insert((x, at("y"))), "{title}");
-            }
-        }
-    }
-}
-
-/// Names of the variables in a text of a dashboard.
-fn variables_in(text: &str) -> BTreeSet<&str> {
-    let names = text.split('$').skip(1).map(|rest| {
-        let rest = rest.trim_start_matches('{');
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        &rest[..end.unwrap_or(rest.len())]
-    });
-    names.collect()
-}
-
-#[test]
-fn the_reader_chooses_data_source_cluster_job_and_instance_of_every_panel() {
-    let chosen = json!({"type": "prometheus", "uid": "${datasource}"});
-    for (name, dashboard) in dashboards(&root()).unwrap() {
-        for panel in dashboard["panels"].as_array().unwrap() {
-            let targets = panel["targets"].as_array().unwrap();
-            let mut all = targets.iter().chain([panel]);
-            assert!(all.all(|part| part["datasource"] == chosen), "{name}");
-        }
-        let variables = dashboard["templating"]["list"].as_array().unwrap();
-        let named = |name: &str| variables.iter().find(|v| v["name"] == name);
-        for used in variables_in(&dashboard.to_string()) {
-            let known = used.starts_with("__") || named(used).is_some();
-            assert!(known, "{name}: ${used} is not defined");
-        }
-        for label in OF_THE_SCRAPE {
-            let variable = named(label).unwrap();
-            let several = variable["multi"] == true && variable["includeAll"] == true;
-            // `.*` also matches series without the label.
-            assert!(several && variable["allValue"] == ".*", "{name}: {label}");
-        }
-    }
 }

@@ -187,7 +187,7 @@ async fn helm_lints_the_chart_and_the_api_server_accepts_its_objects_strictly() 
 }
 
 /// Values that remove an object or field, and a text of it.
-const SWITCHES: [(&str, &str); 9] = [
+const SWITCHES: [(&str, &str); 10] = [
     (
         "manager.topologySpreadConstraints",
         "topologyKey: kubernetes.io/hostname",
@@ -206,8 +206,12 @@ const SWITCHES: [(&str, &str); 9] = [
         "grafana_dashboard:",
     ),
     (
-        "monitoring.prometheus.disabledAlerts",
+        "monitoring.prometheus.alerts.LockstepNoLeader.enabled",
         "alert: LockstepNoLeader",
+    ),
+    (
+        "monitoring.prometheus.alerts.LockstepRestartLoop.threshold",
+        "> 5 or",
     ),
 ];
 
@@ -280,6 +284,10 @@ async fn helm_refuses_values_outside_the_schema_with_their_path() -> Result<()> 
             "at '/agents/runtimeEndpoint'",
         ),
         ("agents.namespace=A", "at '/agents/namespace'"),
+        (
+            "monitoring.prometheus.alerts.LockstepNoLeader.threshold=2",
+            "at '/monitoring/prometheus/alerts/LockstepNoLeader': additional properties 'threshold' not allowed",
+        ),
     ] {
         let refused = rendered(cluster, "gangs", &[value]).await.err();
         let refused = format!("{:#}", refused.context(value)?);
