@@ -51,7 +51,7 @@ kubernetes: ## Kubernetes' control plane and kubectl from the Go module proxy (a
 	tests/kubernetes/build.sh
 
 .PHONY: generate
-generate: ## crds/, docs/reference and bundle/ from the Rust types and config/, copies of them in charts/, the agent's CRI code from its proto file
+generate: ## crds/, docs/reference, dashboards, pictures and bundle/ from the Rust types, config/ and xtask/dashboards, copies of them in charts/, the agent's CRI code from its proto file
 	$(XTASK) generate
 
 # Processors by OCI's names, with commas between them. For this machine's own musl-gcc compiles what is C, for others zig, which xtask installs.
@@ -265,7 +265,7 @@ test-frameworks: build kubernetes ## Frameworks in gangs of real processes: star
 CHROMIUM ?= chromium
 
 .PHONY: pictures
-pictures: nodes ## docs/pictures: the dashboards drawn by a browser over a real Prometheus (root, container-packages, chromium, npm, pngquant; about fifteen minutes)
+pictures: nodes generate ## docs/pictures: restarts, victims and reservations (as `make generate`), and the dashboards drawn by a browser over a real Prometheus (root, container-packages, chromium, npm, pngquant; about fifteen minutes)
 	@for tool in "$(CHROMIUM)" npm pngquant; do command -v "$$tool" >/dev/null || { echo "$$tool is missing: apt-get install chromium npm pngquant, or CHROMIUM=path" >&2; exit 1; }; done
 	$(MAKE) build kubernetes prometheus static
 	$(CARGO) build --bin lockstep-agent

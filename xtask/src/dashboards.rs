@@ -25,7 +25,7 @@ const NARROWED: &str = r#"cluster=~"$cluster", job=~"$job", instance=~"$instance
 const COLUMNS: u64 = 24;
 
 /// Colours, those of the page of `kubectl lockstep dashboard`.
-const COLOURS: [(&str, &str); 10] = [
+pub(crate) const COLOURS: [(&str, &str); 10] = [
     ("running", "#2f6fb6"),
     ("starting", "#8fc4ea"),
     ("restarting", "#d9691a"),

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::bundle::{self, Images, PREFIX, TAG};
 use crate::metrics::Metrics;
-use crate::{chart, configuration, cri, dashboards, node_signals, reference, vocabulary};
+use crate::{chart, configuration, cri, dashboards, node_signals, pictures, reference, vocabulary};
 
 /// A generated file.
 pub struct File {
@@ -71,6 +71,7 @@ fn files(root: &Path) -> Result<Vec<File>> {
         PathBuf::from("docs/reference/convert.md"),
         lockstep_convert::reference::page(),
     ));
+    out.extend(pictures::files(root)?);
     out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);
     out.push(Metrics::read()?.page());

@@ -11,6 +11,7 @@ pub mod links;
 pub mod metrics;
 mod node_signals;
 pub mod openvex;
+mod pictures;
 pub mod plugin;
 pub mod query;
 mod reference;
