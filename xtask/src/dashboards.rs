@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::colours::{colour, set};
 use crate::query::DASHBOARDS;
 
 /// The dashboards, in the order of their links to each other.
@@ -23,56 +24,6 @@ const DOCS: &str = "https://github.com/lockstep-dev/lockstep/blob/main/docs";
 const NARROWED: &str = r#"cluster=~"$cluster", job=~"$job", instance=~"$instance""#;
 /// Columns of Grafana's grid.
 const COLUMNS: u64 = 24;
-
-/// Colours, those of the page of `kubectl lockstep dashboard`.
-pub(crate) const COLOURS: [(&str, &str); 10] = [
-    ("running", "#2f6fb6"),
-    ("starting", "#8fc4ea"),
-    ("restarting", "#d9691a"),
-    ("leaving", "#a8529a"),
-    ("reserved", "#e3bd33"),
-    ("free", "#e3e8ed"),
-    ("unusable", "#59636e"),
-    ("other", "#a5afb9"),
-    ("bad", "#c0302b"),
-    ("good", "#2c7a58"),
-];
-
-/// Sets of series, each with its colour.
-const SETS: [(&str, &str); 9] = [
-    (
-        "accelerators",
-        "held running, leaving leaving, reserved reserved, unusable unusable, free free",
-    ),
-    (
-        "idle",
-        "reserved reserved, fragmented restarting, noDemand free, unusable unusable",
-    ),
-    (
-        "phases",
-        "New free, Pending reserved, Starting starting, Running running, Restarting restarting, \
-         Preempting leaving, Suspended other, Stalled bad, Failed bad, Succeeded good",
-    ),
-    (
-        "conditions",
-        "Admitted reserved, Ready running, Reconciling starting, Restarting restarting, \
-         RestartsInPlace other, DisruptionTarget leaving, Suspended other, Stalled bad, Failed bad, Complete good",
-    ),
-    (
-        "incident",
-        "detect other, decide starting, stop restarting, barrier reserved, start running",
-    ),
-    ("members", "members other, ready running, succeeded good"),
-    ("agents", "ready running, not_ready reserved"),
-    (
-        "outcomes",
-        "Saved good, Ended other, Withdrawn free, TimedOut bad, Unsupported restarting",
-    ),
-    (
-        "results",
-        "success running, requeue starting, error bad, stopped good, failed bad",
-    ),
-];
 
 /// A table of a dashboard.
 #[derive(Deserialize)]
@@ -190,13 +141,6 @@ fn lines(dashboard: &Value) -> String {
     format!("{{\n{}\n}}\n", fields.collect::<Vec<_>>().join(",\n"))
 }
 
-fn colour(name: &str) -> Result<&'static str> {
-    let found = COLOURS.iter().find(|(colour, _)| *colour == name);
-    found
-        .map(|(_, hex)| *hex)
-        .with_context(|| format!("no colour {name}"))
-}
-
 fn datasource() -> Value {
     json!({"type": "prometheus", "uid": "${datasource}"})
 }
@@ -216,10 +160,12 @@ fn address(board: &str) -> String {
 
 /// What a click on a series, or on a cell of a table, opens.
 fn data_link(to: &str, own: &str, table: bool) -> Result<Value> {
-    let label = |name: &str| match table {
-        true => format!("${{__data.fields.{name}}}"),
-        false => format!("${{__field.labels.{name}}}"),
+    let part = if table {
+        "__data.fields"
+    } else {
+        "__field.labels"
     };
+    let label = |name: &str| format!("${{{part}.{name}}}");
     let (title, board, chosen) = match to {
         "agents" => ("Agents", "agents", String::new()),
         "instance" => (
@@ -478,7 +424,7 @@ impl Panel {
     /// What differs by series: the colours of the set, and the column that is a link.
     fn overrides(&self, board: &str) -> Result<Vec<Value>> {
         let (mut out, mut words) = (Vec::new(), Map::new());
-        for (series, colour) in self.set()? {
+        for (series, colour) in set(self.colours.as_deref())? {
             let property = match self.kind {
                 Kind::Table => {
                     words.insert(series.into(), json!({"text": series, "color": colour}));
@@ -501,20 +447,6 @@ impl Panel {
             out.push(by_name(column, &[json!({"id": "links", "value": links})]));
         }
         Ok(out)
-    }
-
-    /// The series of the panel's set with their colours.
-    fn set(&self) -> Result<Vec<(&'static str, &'static str)>> {
-        let Some(wanted) = &self.colours else {
-            return Ok(Vec::new());
-        };
-        let found = SETS.iter().find(|(name, _)| name == wanted);
-        let (_, pairs) = found.with_context(|| format!("no set {wanted}"))?;
-        let pairs = pairs.split(", ").map(|pair| {
-            let (series, name) = pair.split_once(' ').context("a colour")?;
-            Ok((series, colour(name)?))
-        });
-        pairs.collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod bundle;
 pub mod chart;
+mod colours;
 mod configuration;
 mod cri;
 mod dashboards;

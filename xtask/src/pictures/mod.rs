@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::dashboards::COLOURS;
+use crate::colours::COLOURS;
 
 /// Path from the root and content of the pictures.
 ///

@@ -172,3 +172,41 @@ pub fn phases(page: &str) -> Result<String> {
     axis(&mut svg, height - 14.0, &ticks.collect::<Vec<_>>());
     Ok(svg.finish())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "
+| tier | rounds | running | ratio | detect | decide | stop | barrier | start | meet | first step |
+|---|---|---|---|---|---|---|---|---|---|---|
+| supervised | 30 | 300 | 2.0 x | 100 | 50 | 50 | 100 | 0 | 10 | 10 |
+| recreate | 30 | 3000 | 1.0 x | 100 | 50 | 0 | 2850 | 0 | 10 | 10 |
+";
+
+    #[test]
+    fn the_lanes_have_the_times_of_the_table() {
+        let picture = lanes(TABLE).unwrap();
+        for figure in ["3.00 s until", "0.30 s until"] {
+            assert!(picture.contains(figure), "{picture}");
+        }
+        let without = TABLE.replace("| detect ", "| found ");
+        assert!(lanes(&without).is_err());
+    }
+
+    #[test]
+    fn a_phase_begins_where_the_phase_before_ends() {
+        let row = row(TABLE, "supervised").unwrap();
+        let steps = steps(&row).unwrap().into_iter();
+        let whole: Vec<(u32, u32)> = steps.map(|(_, a, b)| (a as u32, b as u32)).collect();
+        let expected = [
+            (0, 100),
+            (100, 150),
+            (150, 200),
+            (200, 300),
+            (300, 310),
+            (310, 320),
+        ];
+        assert_eq!(whole, expected);
+    }
+}
