@@ -191,6 +191,14 @@ pub(crate) fn occasion_id(reason: CheckpointOccasion, key: &str) -> String {
     format!("{}-{key}", reason.as_str().to_lowercase())
 }
 
+/// True if a change of the spec is the reason, and ends the wait when it is reverted.
+pub(crate) fn is_by_spec(reason: CheckpointOccasion) -> bool {
+    matches!(
+        reason,
+        CheckpointOccasion::Suspend | CheckpointOccasion::Resize | CheckpointOccasion::Restart
+    )
+}
+
 /// True if all these members have ended with 0, and the last step is that of the whole training.
 pub(crate) fn has_finished<'m>(
     facts: &Facts<'_>,

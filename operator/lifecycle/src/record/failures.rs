@@ -12,7 +12,7 @@ use lockstep_api::workload::{
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
-use crate::checkpoints::has_finished;
+use crate::checkpoints::{has_finished, is_by_spec};
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::dependency::follow_dependencies;
 use crate::failure::detect::{is_consequence, is_start_error, vanished};
@@ -20,7 +20,6 @@ use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_wit
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::failure::restart_budget::{DETECTED_LATER, Unreported};
 use crate::ledger::{Ledger, Outcome};
-use crate::record::requests::is_by_spec;
 use crate::waiting::{DependencyState, dependency_state, may_break};
 use crate::wake::Wake;
 
