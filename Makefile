@@ -254,6 +254,15 @@ test-prometheus: build kubernetes prometheus ## Alerts in promtool; objects and 
 	tests/prometheus/dashboards.sh
 	$(CARGO) test --features lockstep-e2e/prometheus --test prometheus -- --nocapture
 
+.PHONY: karpenter
+karpenter: ## Karpenter with its provider of nodes without machines, built once into the cache (Go; minutes)
+	tests/karpenter/build.sh
+
+.PHONY: test-karpenter
+test-karpenter: kubernetes karpenter ## Gangs on nodes that a real Karpenter removes and repairs
+	$(CARGO) build $(PROGRAMS) --test scenarios
+	$(CARGO) test --test scenarios -- --ignored karpenter:: --test-threads=2
+
 .PHONY: test-frameworks
 test-frameworks: build kubernetes ## Frameworks in gangs of real processes: started as docs/environment.md says, saved on request as docs/how-to/checkpoint-on-request.md says (Python 3 and its package index, 7 GB)
 	test -x target/frameworks/bin/python || python3 -m venv target/frameworks
@@ -329,6 +338,7 @@ test-full: test lint ## The long and privileged rest, hours: ten times the rando
 	$(CARGO) test --test scenarios -- --ignored crash:: native:: upstream::
 	$(MAKE) docs
 	$(MAKE) test-prometheus
+	$(MAKE) test-karpenter
 	$(MAKE) test-frameworks
 	$(MAKE) test-dashboard
 	$(MAKE) test-containers

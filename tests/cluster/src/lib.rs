@@ -6,6 +6,7 @@
 //! | [`install`], [`helm`], `olm` | `kubectl apply -k`, the chart, or what OLM makes of the bundle, and what the applied Deployment and DaemonSet say about arguments, env and files |
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
+//! | [`karpenter`] | a real Karpenter, whose nodes are hollow |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
 //! | [`control_plane`], `tokens` | the programs of the control plane, and its bearer tokens |
 //! | [`stage`] | progress and results of a demonstration |
@@ -20,6 +21,7 @@ pub mod control_plane;
 pub mod helm;
 pub mod http;
 pub mod install;
+pub mod karpenter;
 pub mod manifests;
 pub mod nodes;
 pub mod olm;

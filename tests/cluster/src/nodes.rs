@@ -39,6 +39,8 @@ pub struct Shape {
     pub args: Vec<String>,
     /// Kubeconfig of the kubelets and agents, instead of the cluster's.
     pub kubeconfig: Option<PathBuf>,
+    /// Names of nodes that another component has created, instead of new nodes.
+    pub adopted: Vec<String>,
 }
 
 impl Default for Shape {
@@ -51,7 +53,20 @@ impl Default for Shape {
             supervise: false,
             args: Vec::new(),
             kubeconfig: None,
+            adopted: Vec::new(),
         }
+    }
+}
+
+impl Shape {
+    /// Names of the nodes, sorted.
+    fn names(&self, pool: &str) -> Vec<String> {
+        let mut names = self.adopted.clone();
+        if names.is_empty() {
+            names.extend((0..self.nodes).map(|i| format!("{pool}-{i:04}")));
+        }
+        names.sort();
+        names
     }
 }
 
@@ -64,8 +79,9 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts nodes `<pool>-...` with the pool's label, each with an agent according to the applied
-    /// DaemonSet, and waits until all are registered and their agents are ready.
+    /// Starts nodes `<pool>-...` with the pool's label, or the adopted ones, each with an agent
+    /// according to the applied DaemonSet, and waits until all are registered and their agents are
+    /// ready.
     pub async fn start(cluster: &Cluster, pool: &str, shape: &Shape) -> Result<Self> {
         let agent = cluster.agent().await?;
         let namespace = cluster.method.agent().namespace;
@@ -91,16 +107,20 @@ impl Nodes {
         if !shape.agents {
             args.push("--no-agent=*".into());
         }
+        args.extend(shape.adopted.iter().map(|node| format!("--adopt={node}")));
         args.extend(shape.args.iter().cloned());
         let launch = Launch {
-            name: format!("nodes-{pool}"),
+            name: format!(
+                "nodes-{}",
+                shape.adopted.first().map_or(pool, String::as_str)
+            ),
             program: workspace_binary("lockstep-hollow")?,
             args,
             env: None,
         };
         let mut process = Process::start(&launch, cluster.folder())?;
         let control = process.ready_line("hollow: ready", patience(shape)).await?;
-        let names = (0..shape.nodes).map(|i| format!("{pool}-{i:04}")).collect();
+        let names = shape.names(pool);
         let nodes = Self {
             hollow: Some((process, control)),
             names,

@@ -17,6 +17,7 @@ mod failure;
 mod faults;
 mod idle;
 mod install;
+mod karpenter;
 mod life;
 mod live;
 mod native;

@@ -9,8 +9,8 @@ use lockstep_common::log::LogArgs;
 
 use crate::latency::LatencyProfile;
 
-/// Simulates nodes with node agents: registers them, renews their leases, runs the pods bound to
-/// them.
+/// Simulates nodes with node agents: registers them, or adopts nodes that others have created, renews
+/// their leases, runs the pods bound to them.
 ///
 /// Prints `hollow: ready ADDRESS` with the address of its control interface after all nodes are
 /// registered. Ends on SIGTERM and, with `--exit-with-stdin`, when its standard input closes.
@@ -32,7 +32,11 @@ pub struct Options {
     /// Number of the first node.
     #[arg(long, default_value_t = 0)]
     pub first: usize,
-    /// Label of every node, KEY=VALUE; may be repeated.
+    /// Name of a node that another component has created, instead of new nodes; may be repeated. Its
+    /// labels and taints stay as they are.
+    #[arg(long = "adopt")]
+    pub adopted: Vec<String>,
+    /// Label of every new node, KEY=VALUE; may be repeated.
     #[arg(long = "label", value_parser = key_value)]
     pub labels: Vec<(String, String)>,
     /// Allocatable CPU of a node.
@@ -131,8 +135,13 @@ pub enum Profile {
 
 impl Options {
     /// Names of the nodes.
-    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
-        (self.first..self.first + self.nodes).map(|i| format!("{}-{i:04}", self.name_prefix))
+    pub fn names(&self) -> Vec<String> {
+        if !self.adopted.is_empty() {
+            return self.adopted.clone();
+        }
+        (self.first..self.first + self.nodes)
+            .map(|i| format!("{}-{i:04}", self.name_prefix))
+            .collect()
     }
 
     /// The latency profile.

@@ -141,7 +141,7 @@ fn make_nodes(
             store: MemoryStore::default(),
         })
     };
-    options.names().enumerate().map(make).collect()
+    options.names().into_iter().enumerate().map(make).collect()
 }
 
 /// Creates the runtime of a node by name.
