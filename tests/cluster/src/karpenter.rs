@@ -26,6 +26,8 @@ const START: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(300);
 /// Label of the nodes that Karpenter manages.
 const MANAGED: &str = "karpenter.sh/nodepool";
+/// Name of the only type of machine.
+const TYPE: &str = "accelerators-8";
 
 /// A running Karpenter with its kwok provider, which creates Node objects and nothing behind them.
 pub struct Karpenter<'a> {
@@ -46,11 +48,11 @@ async fn built() -> Result<PathBuf> {
         .into())
 }
 
-/// The only type of machine: as [`Shape::default`] has it.
+/// The types of machines: one, as [`Shape::default`] has it.
 fn instance_types() -> Value {
     let offered = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
     json!([{
-        "name": "accelerators-8",
+        "name": TYPE,
         "architecture": "amd64",
         "operatingSystems": ["linux"],
         "resources": {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110", "nvidia.com/gpu": "8"},
@@ -128,7 +130,8 @@ impl<'a> Karpenter<'a> {
                 "metadata": {"labels": {POOL: name}},
                 "spec": {
                     "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                    "requirements": [],
+                    // Without it, the provider creates no node of a static pool.
+                    "requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [TYPE]}],
                     "expireAfter": "Never",
                 },
             }},
@@ -161,7 +164,7 @@ impl<'a> Karpenter<'a> {
                 ..Shape::default()
             };
             if !shape.adopted.is_empty() {
-                let started = Nodes::start(self.cluster, MANAGED, &shape).await;
+                let started = Nodes::start(self.cluster, "karpenter", &shape).await;
                 let started = Arc::new(started.context("nodes of Karpenter")?);
                 machines.extend(shape.adopted.into_iter().map(|n| (n, started.clone())));
             }
@@ -177,7 +180,7 @@ impl<'a> Karpenter<'a> {
             ensure!(running == number, "{running} of {number}");
             Ok(())
         });
-        found.await.with_context(|| self.process.log_tail(20))
+        found.await.with_context(|| self.process.log_tail(5))
     }
 
     /// Makes a node silent: its kubelet, its agent and its containers are gone.

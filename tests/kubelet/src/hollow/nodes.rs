@@ -108,17 +108,10 @@ async fn register_one(
     node: &NodeInfo,
     clock: Clock,
 ) -> Result<()> {
-    let api = Api::<Node>::all(client.clone());
-    let object: Node = serde_json::from_value(json!({
-        "metadata": {"name": node.name, "labels": node.labels},
-        "status": status(options, node, clock.now()),
-    }))?;
-    match timeout(DEADLINE, api.create(&PostParams::default(), &object)).await? {
-        Ok(_) => {}
-        Err(kube::Error::Api(e)) if e.is_already_exists() => {
-            post_ready(client, options, node, clock.now()).await?;
-        }
-        Err(e) => return Err(e.into()),
+    if options.adopted.is_empty() {
+        create(client, options, node, clock.now()).await?;
+    } else {
+        post_ready(client, options, node, clock.now()).await?;
     }
     let leases = Api::<Lease>::namespaced(client.clone(), LEASES);
     let lease: Lease = serde_json::from_value(json!({
@@ -139,6 +132,25 @@ async fn register_one(
         }
     }
     bail!("namespace {LEASES} does not exist")
+}
+
+async fn create(
+    client: &Client,
+    options: &Options,
+    node: &NodeInfo,
+    now: DateTime<Utc>,
+) -> Result<()> {
+    let api = Api::<Node>::all(client.clone());
+    let object: Node = serde_json::from_value(json!({
+        "metadata": {"name": node.name, "labels": node.labels},
+        "status": status(options, node, now),
+    }))?;
+    match timeout(DEADLINE, api.create(&PostParams::default(), &object)).await? {
+        Err(kube::Error::Api(e)) if e.is_already_exists() => {
+            post_ready(client, options, node, now).await
+        }
+        created => Ok(created.map(drop)?),
+    }
 }
 
 /// Reports a node as ready after its return, as a kubelet does. The Lease is renewed first, because
