@@ -105,6 +105,15 @@ impl DomainLedger {
         self.request.as_ref().filter(|r| r.is_open())
     }
 
+    /// True while the loss of a member waits for the answers to a request. A new pod would hide it.
+    pub fn awaits_reply_for_loss(&self, member: &Member) -> bool {
+        let replacement = self.replacement.as_ref();
+        let open = self.open_request();
+        self.healthy_since.is_some()
+            && open.is_some_and(|r| !r.watch && r.attempt == self.attempt)
+            && !replacement.is_some_and(|r| r.members.contains(member))
+    }
+
     /// The request to the processes of this attempt that an end at this time can answer: it is open,
     /// they have ended for it, they were asked by SIGTERM, which cannot be taken back, or the outcome
     /// is younger than the time that the spec gives them to answer.

@@ -235,6 +235,7 @@ impl<'a> GangPods<'_, 'a> {
                 let missing = !self.ledger.completed.contains(member)
                     && self.membership.contains(member)
                     && self.facts.current(entry, member).is_none()
+                    && (self.gang.basic || !entry.awaits_reply_for_loss(member))
                     && !self.backs_off(entry, member, wake);
                 let rejected = missing && holds && {
                     let target = Target::Pod(member.clone());

@@ -126,6 +126,32 @@ fn a_pod_deleted_by_force_during_a_request_by_a_user_restarts_the_gang() {
 }
 
 #[test]
+fn an_evicted_pod_that_is_gone_before_the_others_have_saved_restarts_the_gang() {
+    for of_user in [false, true] {
+        let mut w = asked(Some("save"), &json!({}));
+        let key = lockstep_sim::Key::of(&w.pod("g", 1));
+        let evicted = w.pod("g", 1);
+        if of_user {
+            request_by_user(&mut w);
+        }
+        w.cluster.evict(&evicted).unwrap();
+        if !of_user {
+            until_called(&mut w);
+        }
+        w.cluster.remove(lockstep_sim::WatchedKind::Pod, &key);
+        w.settle();
+        let s = w.status();
+        let seen = (s.phase, s.attempt, s.history.len(), charged(&w));
+        assert_eq!(
+            seen,
+            (Some(Phase::Running), 2, 1, 0),
+            "of a user: {of_user}"
+        );
+        assert_eq!(outcome(&w), Some(CheckpointOutcome::Saved));
+    }
+}
+
+#[test]
 fn a_member_that_an_edit_adds_is_not_missed_while_another_gang_is_asked() {
     let mut spec = json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [],
         "checkpoint": {"onRequest": {"timeoutSeconds": 30, "occasions": ["User"]}}});

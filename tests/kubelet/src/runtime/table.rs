@@ -17,6 +17,9 @@ use crate::model::{ContainerView, PodDesc, PodView, SandboxView, State};
 /// Maximum number of ended containers that are kept for the agent.
 const MAX_UNSEEN: usize = 256;
 
+/// Least time by which a stop must come sooner than the one before. Grace periods are whole seconds.
+const LEAST_SOONER: TimeDelta = TimeDelta::milliseconds(500);
+
 /// Notice of a change of a pod in the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
@@ -322,7 +325,9 @@ impl Table {
         let by = now + TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
         let mut hurried = None;
         self.update(id, |c| {
-            let sooner = c.alive() && c.stop_by.is_none_or(|t| by < t);
+            // A repeated stop is carried out a moment sooner or later after its decision. Its program
+            // gets no second signal.
+            let sooner = c.alive() && c.stop_by.is_none_or(|t| by + LEAST_SOONER <= t);
             if sooner {
                 c.stop_by = Some(by);
                 hurried = Some(c.clone());

@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use chrono::DateTime;
-use lockstep_api::restart_order::SaveRequestOrder;
+use lockstep_api::restart_order::{SavePolicyOrder, SaveRequestOrder};
 use lockstep_node::Saved;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -189,6 +189,40 @@ async fn the_agent_sees_the_exit_of_a_container_that_was_removed_before_it_looke
     };
     assert!(matches!(codes()[..], [State::Exited { exit_code: 42, .. }]));
     assert!(codes().is_empty());
+}
+
+/// The supervisor passes a second signal on at once.
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_is_repeated_a_moment_sooner_sends_no_second_signal() {
+    let rig = rig(&json!({"name": "c", "image": "i",
+        "command": ["/lockstep/lockstep-run", "exec", "--", "train"]}));
+    let id = rig.running().await;
+    rig.runtime.link(true);
+    let says = |command| rig.runtime.command("u", &command);
+    says(SupervisorCommand::Hold { attempt: 1 });
+    says(SupervisorCommand::Release {
+        attempt: 1,
+        coordinator: None,
+        peers: Vec::new(),
+        progress: None,
+        checkpoint: Some(SavePolicyOrder {
+            hold_stop_seconds: Some(25),
+            ..SavePolicyOrder::default()
+        }),
+    });
+    for millis in [30_000, 29_980] {
+        rig.act(&Action::Stop {
+            id: id.clone(),
+            grace: Duration::from_millis(millis),
+            pre_stop: true,
+        });
+        pass(Duration::from_millis(10)).await;
+    }
+    // A stop signal without a request is held back for three seconds.
+    for _ in 0..4 {
+        pass(Duration::from_millis(500)).await;
+    }
+    assert_eq!(rig.code(), None);
 }
 
 #[tokio::test(start_paused = true)]
