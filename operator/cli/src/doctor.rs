@@ -1,5 +1,6 @@
 //! Checks of the installation. Each check gives one line with the page to read.
 
+mod canary;
 mod render;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_VERSION};
 use lockstep_api::words::count;
 use serde::Serialize;
 
+pub use self::canary::{Canary, manifest as canary_manifest, not_allowed as canary_not_allowed};
 use crate::agents::{AgentReport, AgentState};
 use crate::docs::page;
 use crate::doctor_facts::{

@@ -21,6 +21,7 @@
 //! | [`top`], [`agents`], [`nodes`] | accelerators of gangs, agents and signals of nodes | no |
 //! | [`doctor`], [`doctor_facts`] | checks of the installation | no |
 //! | [`docs`] | addresses of the documentation | no |
+//! | [`bug_report`] | an archive of whitelisted fields with pseudonyms | no |
 //! | [`version`] | versions of the components | no |
 //! | [`explain`] | status and events of a workload | no |
 //! | [`dashboard`] | documents of the dashboard's pages | no |
@@ -29,11 +30,13 @@
 //! | [`serve`] | the dashboard's pages and data over HTTP | in `cluster` alone |
 //! | [`commands`], [`outcome`] | commands from arguments to exit code | in `cluster` alone |
 //!
-//! Only `restart`, `suspend`, `resume` and `checkpoint` write to a cluster, one field each. Equal
+//! Only `restart`, `suspend`, `resume` and `checkpoint` write to a cluster, one field each, and `doctor
+//! --canary`, which removes what it creates. Equal
 //! input gives equal output: a snapshot contains the time of its evaluation.
 
 pub mod agents;
 pub mod args;
+pub mod bug_report;
 pub mod change;
 pub mod cluster;
 pub mod commands;

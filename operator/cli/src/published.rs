@@ -3,7 +3,8 @@
 use lockstep_model::Rules;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::{NodeHealthConfig, SchedulerConfig};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRules {
@@ -13,7 +14,7 @@ pub struct PublishedRules {
 
 /// The relevant parts of the configuration. Ignores unknown keys, because the manager can be newer
 /// than this program.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct ManagerConfig {
     scheduler: SchedulerConfig,
@@ -23,13 +24,13 @@ struct ManagerConfig {
     agents: AgentsPart,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct SchedulingPart {
     backend: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct AgentsPart {
     namespace: String,
@@ -54,6 +55,11 @@ pub fn scheduling_backend(text: &str) -> Option<String> {
 /// The signals of nodes in the configuration of a manager.
 pub fn node_health(text: &str) -> Result<NodeHealthConfig, String> {
     Ok(ManagerConfig::parse(text)?.node_health)
+}
+
+/// The relevant parts of the configuration with their defaults. An error quotes nothing.
+pub fn effective(text: &str) -> Option<Value> {
+    serde_json::to_value(ManagerConfig::parse(text).ok()?).ok()
 }
 
 /// Parses the configuration of a manager in this namespace.

@@ -15,9 +15,10 @@ pub use kubectl::{CpArgs, ExecArgs, GetArgs, MemberArgs, PortForwardArgs};
 pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
 pub use verbs::{
-    AgentsArgs, CheckpointArgs, CompletionArgs, ConvertArgs, ConvertFormat, DashboardArgs,
-    DoctorArgs, DryRunArg, ExplainArgs, LogsArgs, NamespaceArgs, NodesArgs, QueueArgs,
-    SnapshotArgs, StatusArgs, TopArgs, UnusedNamespace, VersionArgs, WhatifArgs, WriteArgs,
+    AgentsArgs, BugReportArgs, CheckpointArgs, CompletionArgs, ConvertArgs, ConvertFormat,
+    DashboardArgs, DoctorArgs, DryRunArg, ExplainArgs, LogsArgs, NamespaceArgs, NodesArgs,
+    QueueArgs, SnapshotArgs, StatusArgs, TopArgs, UnusedNamespace, VersionArgs, WhatifArgs,
+    WriteArgs,
 };
 
 /// Show and control training jobs that are placed, restarted and preempted as gangs.
@@ -198,8 +199,19 @@ Examples:
     #[command(after_help = "\
 Examples:
   kubectl lockstep doctor
-  kubectl lockstep doctor -n ml -o json")]
+  kubectl lockstep doctor -n ml -o json
+  kubectl lockstep doctor -n ml --canary")]
     Doctor(DoctorArgs),
+    /// Write an archive for a bug report: state, events, versions and configuration, without
+    /// environment, arguments and annotations, and with pseudonyms for names.
+    ///
+    /// Default: the namespace of the context. The archive has what you may read; the command lists
+    /// what is missing. It reads a fixed list of fields.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep bug-report -A
+  kubectl lockstep bug-report llama -n ml --logs --tail 200")]
+    BugReport(BugReportArgs),
     /// Serve pages about the cluster on this machine, with your own rights: use of the nodes, queue,
     /// workloads, incidents, health. Writes nothing to the cluster.
     ///

@@ -339,9 +339,46 @@ pub struct DoctorArgs {
     /// Namespace of the agents' pods. Default: found by their labels.
     #[arg(long, value_name = "NAME")]
     pub agent_namespace: Option<String>,
+    /// Create a workload of one member in the namespace, wait until it runs, and remove it.
+    #[arg(long)]
+    pub canary: bool,
+    /// Image of that member.
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        default_value = "registry.k8s.io/pause:3.10",
+        requires = "canary"
+    )]
+    pub canary_image: String,
+    /// Longest wait until the member runs, such as 90s or 5m.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration, requires = "canary")]
+    pub timeout: Duration,
     /// Format of the answer.
     #[command(flatten)]
     pub output: ScreenOutput,
+}
+
+/// Flags of `bug-report`.
+#[derive(Debug, Args)]
+pub struct BugReportArgs {
+    /// Names of TrainingWorkloads. Default: all of the namespace.
+    #[arg(value_name = "NAME", conflicts_with = "all_namespaces")]
+    pub workloads: Vec<String>,
+    /// Whose objects. Default: those of the context's namespace.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// The archive, replaced if it exists. Pseudonyms with their names are written beside it.
+    #[arg(short, long, value_name = "FILE", default_value = "bug-report.tar.gz")]
+    pub output: PathBuf,
+    /// Add logs and messages of containers, which may contain secrets.
+    #[arg(long)]
+    pub logs: bool,
+    /// Number of last lines of each log.
+    #[arg(long, value_name = "LINES", default_value_t = 1000, requires = "logs")]
+    pub tail: i64,
+    /// Keep names instead of pseudonyms.
+    #[arg(long)]
+    pub names: bool,
 }
 
 /// Flags of `dashboard`.

@@ -17,7 +17,7 @@ use crate::args::Connection;
 use crate::problem::{Problem, RequestContext, kubeconfig};
 
 /// Objects per list request: a page of pods has a few megabytes.
-const PAGE: u32 = 1000;
+pub(super) const PAGE: u32 = 1000;
 /// Name of the context that combines the kubeconfig with the flags.
 const CHOSEN: &str = "chosen by flags";
 

@@ -1,5 +1,7 @@
 //! All access to the API server.
 
+mod bug_report;
+mod canary;
 mod connect;
 mod doctor;
 mod install;

@@ -1,5 +1,5 @@
-//! Write requests of the plugin. Only one changes the cluster: a merge patch of one field of one
-//! workload, with the resource version that was read. Other requests are server-side dry runs.
+//! Write requests of the plugin: a merge patch of one field of one workload, with the resource version
+//! that was read, and server-side dry runs.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -12,7 +12,7 @@ use super::ClusterReader;
 use crate::change::FieldChange;
 use crate::problem::Problem;
 
-const MANAGER: &str = "kubectl-lockstep";
+pub(super) const MANAGER: &str = "kubectl-lockstep";
 
 impl ClusterReader {
     /// Patches the field. A write after a concurrent change fails with [`Problem::Changed`].

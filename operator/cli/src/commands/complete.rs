@@ -61,7 +61,7 @@ enum Live {
 impl Live {
     fn of(argument: &str) -> Option<Self> {
         Some(match argument {
-            "name" => Self::Workloads,
+            "name" | "workloads" => Self::Workloads,
             "group" => Self::Groups,
             "rank" => Self::Ranks,
             "namespace" | "agent_namespace" | "manager_namespace" => Self::Namespaces,

@@ -8,6 +8,7 @@ macro_rules! note {
     }};
 }
 
+mod bug_report;
 mod complete;
 mod convert;
 mod dashboard;
@@ -81,6 +82,7 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Agents(args) => read::agents(&cluster, args, clock).await,
         Command::Nodes(args) => read::nodes(&cluster, args, clock).await,
         Command::Doctor(args) => read::doctor(&cluster, args, clock).await,
+        Command::BugReport(args) => bug_report::bug_report(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Handled before the connection.
         Command::Whatif(_)

@@ -6,8 +6,11 @@ use crate::args::{
     TopArgs, VersionArgs,
 };
 use crate::cluster::ClusterReader;
+use crate::doctor::{Check, canary_manifest, canary_not_allowed};
 use crate::outcome::Outcome;
+use crate::problem::Problem;
 use crate::reports::{self, Noted};
+use crate::roles::remedy;
 use crate::version::VersionReport;
 use crate::view::View;
 
@@ -96,13 +99,53 @@ pub async fn doctor(
 ) -> Result<Outcome> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
     let agents = args.agent_namespace.as_deref();
-    let diagnosis = reports::doctor(cluster, namespace, agents, clock()).await?;
+    let mut diagnosis = reports::doctor(cluster, namespace, agents, clock()).await?;
+    if args.canary {
+        diagnosis
+            .checks
+            .push(canary(cluster, namespace, args, clock).await?);
+    }
     show(&diagnosis, args.output.format, clock)?;
     Ok(if diagnosis.failed() {
         Outcome::Unhealthy
     } else {
         Outcome::Done
     })
+}
+
+async fn canary(
+    cluster: &ClusterReader,
+    namespace: &str,
+    args: &DoctorArgs,
+    clock: WallClock,
+) -> Result<Check> {
+    let workload = canary_manifest(namespace, &args.canary_image, args.timeout)?;
+    let stop = stop()?;
+    match cluster.canary(&workload, args.timeout, clock, stop).await {
+        Ok(canary) => Ok(canary.check(args.timeout)),
+        Err(Problem::NotAllowed { message }) => Ok(canary_not_allowed(&remedy(&message))),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Ends at a signal to stop. From now on, signals do not end the process.
+#[cfg(unix)]
+fn stop() -> Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+#[cfg(not(unix))]
+#[expect(clippy::unnecessary_wraps, reason = "as on Unix")]
+fn stop() -> Result<impl Future<Output = ()>> {
+    Ok(async { drop(tokio::signal::ctrl_c().await) })
 }
 
 pub async fn explain(

@@ -4,6 +4,8 @@
 #![cfg(test)]
 
 mod agreement;
+mod bug_reports;
+mod canaries;
 mod checkpoints;
 mod columns;
 mod completing;

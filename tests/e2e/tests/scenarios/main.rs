@@ -2,6 +2,7 @@
 
 mod backends;
 mod bad_input;
+mod bug_report;
 mod chart;
 mod claims;
 mod components;
