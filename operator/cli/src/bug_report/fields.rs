@@ -8,7 +8,7 @@ use super::names::NameKind;
 
 const TEXT: &str = include_str!("fields.txt");
 /// Components of Kubernetes and Lockstep whose events have no output of programs.
-const TRUSTED: [&str; 5] = [
+pub(super) const TRUSTED: [&str; 5] = [
     "default-scheduler",
     "lockstep.dev/agent",
     "lockstep.dev/manager",
@@ -75,6 +75,10 @@ pub fn fields(logs: bool) -> BTreeMap<String, Fields> {
                 Some(part) => added.merge(part),
                 None => added.add(word, logs),
             }
+        }
+        // Without output of programs, lists of it would have empty objects.
+        if added.parts.is_empty() && !words.is_empty() {
+            continue;
         }
         for kind in kinds.split('|') {
             all.entry(kind.to_owned())

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 use lockstep_api::names::labels::WORKLOAD_UID;
+use lockstep_api::names::pod_group_name;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::SnapshotFile;
 use lockstep_model::parse::partial::{
@@ -144,7 +145,15 @@ impl Material {
         if let Some(namespace) = &choice.namespace {
             self.found.name(NameKind::Namespace, namespace);
         }
-        let names = Pseudonyms::new(&self.found, choice.pseudonyms, choice.logs);
+        let mut names = Pseudonyms::new(&self.found, choice.pseudonyms, choice.logs);
+        for group in self.of("podgroups").filter(|_| choice.pseudonyms) {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let workload = names.text(&text(&group["spec"]["workloadRef"]["workloadName"]));
+            let key = names.text(&text(&group["spec"]["gangKey"]));
+            let uid = text(&group["metadata"]["ownerReferences"][0]["uid"]);
+            let name = text(&group["metadata"]["name"]);
+            names.set(name, pod_group_name(&workload, &uid, &key));
+        }
         let mut keys = BTreeSet::new();
         for object in self.lists.values().flatten() {
             selected_keys(object, &mut keys);
@@ -194,7 +203,7 @@ impl Material {
     }
 
     /// A snapshot of the copied objects. `None` without nodes, which the engine needs.
-    fn snapshot(&self, namespace: Option<String>, now: DateTime<Utc>) -> Option<SnapshotFile> {
+    fn snapshot(&mut self, namespace: Option<String>, now: DateTime<Utc>) -> Option<SnapshotFile> {
         self.lists.get("nodes")?;
         let nodes: Vec<PartialNode> = self.typed("nodes");
         let pods: Vec<PartialPod> = self.typed("pods");
@@ -216,11 +225,15 @@ impl Material {
         Some(record(objects, &BTreeSet::new(), namespace, now).0)
     }
 
-    fn typed<T: DeserializeOwned>(&self, kind: &str) -> Vec<T> {
+    fn typed<T: DeserializeOwned>(&mut self, kind: &str) -> Vec<T> {
         let objects = self.of(kind).cloned();
-        objects
-            .filter_map(|o| serde_json::from_value(o).ok())
-            .collect()
+        let read: Vec<_> = objects.map(serde_json::from_value).collect();
+        let unread = read.iter().filter(|o| o.is_err()).count();
+        if unread > 0 {
+            let line = format!("{unread} {kind} in the snapshot, because they are invalid");
+            self.missing.push(line);
+        }
+        read.into_iter().filter_map(Result::ok).collect()
     }
 
     fn write(

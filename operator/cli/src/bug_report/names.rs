@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use lockstep_api::names::{MANAGED_BY, WHOLE};
 use serde_json::Value;
 
-use super::fields::Content;
+use super::fields::{Content, TRUSTED};
 
 /// Names that many clusters have, and those of Lockstep.
-const KEPT: [&str; 17] = [
+const KEPT: [&str; 19] = [
     "agent",
     "amd64",
     "arm64",
@@ -18,6 +18,7 @@ const KEPT: [&str; 17] = [
     "kube-node-lease",
     "kube-public",
     "kube-system",
+    "kubelet",
     "linux",
     "lockstep",
     "lockstep-agent",
@@ -26,6 +27,7 @@ const KEPT: [&str; 17] = [
     "manager",
     "true",
     MANAGED_BY,
+    WHOLE,
 ];
 /// Fields whose content is hidden in texts, too.
 const HIDDEN: [&str; 5] = ["annotations", "args", "command", "message", "value"];
@@ -167,6 +169,11 @@ impl Pseudonyms {
         }
     }
 
+    /// Sets the pseudonym of a pod group, whose name depends on that of its workload.
+    pub fn set(&mut self, name: String, pseudonym: String) {
+        self.replaced.insert(name, pseudonym);
+    }
+
     /// Lines `PSEUDONYM<TAB>NAME`.
     pub fn table(&self) -> String {
         let names = self.replaced.iter().filter(|(_, new)| *new != LEFT_OUT);
@@ -231,7 +238,7 @@ impl Pseudonyms {
 /// True for text that identifies nothing.
 fn is_common(text: &str) -> bool {
     let is_number = text.len() <= NUMBER && text.bytes().all(|b| b.is_ascii_digit());
-    is_number || text == WHOLE || KEPT.contains(&text)
+    is_number || KEPT.contains(&text) || TRUSTED.contains(&text)
 }
 
 /// Name of an image, and its tag and digest.

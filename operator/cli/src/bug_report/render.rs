@@ -82,15 +82,15 @@ impl View for BugReportSummary {
         let snapshot = match self.snapshot {
             Some([nodes, gangs]) => {
                 format!(
-                    "a snapshot of {} and {}",
+                    "with a snapshot of {} and {}",
                     count(nodes, "node"),
                     count(gangs, "gang")
                 )
             }
-            None => "no snapshot, because nodes were not read".to_owned(),
+            None => "without a snapshot, because nodes were not read".to_owned(),
         };
         let size = self.bytes.div_ceil(1000);
-        let _ = writeln!(out, "\n{}: {size} kB, with {snapshot}", self.archive);
+        let _ = writeln!(out, "\n{}: {size} kB, {snapshot}", self.archive);
         if self.pseudonyms {
             let _ = writeln!(
                 out,

@@ -7,9 +7,10 @@ use lockstep_api::Reach;
 use lockstep_api::names::{labels, pod_group_name};
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_cli::args::Format;
 use lockstep_cli::record::Objects;
 use lockstep_cli::record::record;
-use lockstep_cli::view::{RenderOptions, View};
+use lockstep_cli::view::{RenderOptions, View, render};
 use lockstep_model::nodes::node::{NodeSpecView, NodeStatusView};
 use lockstep_model::{Budget, Node, Pod, PriorityClass, Rules, SnapshotFile};
 use serde_json::{Value, json};
@@ -195,4 +196,30 @@ pub fn full_cluster() -> Objects {
 /// Text output of a view at [`now`].
 pub fn screen(view: &impl View) -> String {
     view.screen(&RenderOptions::plain(now()))
+}
+
+/// Compares a view at 80 and 120 columns with its golden file. `UPDATE_GOLDEN=1` writes the file.
+pub fn matches_golden(name: &str, views: &[&impl View]) {
+    let mut text = String::new();
+    for width in [80, 120] {
+        let options = RenderOptions {
+            width: Some(width),
+            ..RenderOptions::plain(now())
+        };
+        for view in views {
+            let shown = render(*view, Format::Table, &options).unwrap();
+            text.push_str(&format!("=== {width} columns\n{shown}\n"));
+        }
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+    let path = format!("{folder}/{name}.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(&path, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == text,
+        "{path} has another screen: UPDATE_GOLDEN=1\n{text}"
+    );
 }
