@@ -86,7 +86,7 @@ impl Material {
         let copied = fields.copy("", object, &mut |field, value| found.dropped(field, value));
         if let Some(mut copied) = copied {
             fields.visit(&mut copied, &mut |content, text| {
-                found.content(content, text)
+                found.content(content, text);
             });
             self.lists.entry(kind.to_owned()).or_default().push(copied);
         }

@@ -146,8 +146,8 @@ impl Pseudonyms {
     pub fn new(found: &Found, pseudonyms: bool, logs: bool) -> Self {
         let mut replaced: HashMap<String, String> = HashMap::new();
         for (kind, prefix) in NameKind::ALL {
-            let named = found.names.iter().filter(|(_, of)| **of == kind);
-            let names: Vec<&String> = named.map(|(name, _)| name).collect();
+            let of_kind = found.names.iter().filter(|(_, of)| **of == kind);
+            let names: Vec<&String> = of_kind.map(|(name, _)| name).collect();
             // Numbers of equal length keep the order that settles ties.
             let width = names.len().to_string().len();
             for (number, name) in (1..).zip(names) {

@@ -145,7 +145,7 @@ fn files(bytes: &[u8]) -> BTreeMap<String, String> {
         let path = entry.path().unwrap().display().to_string();
         let mut content = Vec::new();
         entry.read_to_end(&mut content).unwrap();
-        if path.ends_with(".zst") {
+        if path.ends_with("/cluster.json.zst") {
             content = zstd::decode_all(content.as_slice()).unwrap();
         }
         let path = path
@@ -228,8 +228,9 @@ fn names_are_pseudonyms_in_all_files() {
 #[test]
 fn equal_clusters_give_equal_archives() {
     let mut shuffled = secretive();
-    shuffled.values_mut().for_each(|list| list.reverse());
-    shuffled.get_mut(EVENTS).unwrap().reverse();
+    for list in shuffled.values_mut() {
+        list.reverse();
+    }
     let first = report(&secretive(), &choice(false));
     assert_eq!(first.bytes, report(&shuffled, &choice(false)).bytes);
 }

@@ -208,7 +208,7 @@ pub fn matches_golden(name: &str, views: &[&impl View]) {
         };
         for view in views {
             let shown = render(*view, Format::Table, &options).unwrap();
-            text.push_str(&format!("=== {width} columns\n{shown}\n"));
+            text.extend(["=== ", &width.to_string(), " columns\n", &shown, "\n"]);
         }
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");

@@ -87,11 +87,10 @@ async fn report(t: &Scenario<'_>) -> Result<()> {
     ensure!(history.contains("\"exitCode\": 3"), "{history}");
     let manifest = write(t, "new.json", &gang("new", 1, 8, json!({}))).await?;
     let snapshot = folder.join("cluster.json.zst").display().to_string();
-    let replayed = t
-        .cluster
-        .lockstep(&["whatif", "-f", &manifest, "--snapshot", &snapshot]);
+    let whatif = ["whatif", "-f", &manifest, "--snapshot", &snapshot];
+    let replayed = t.cluster.lockstep(&whatif).await;
     // The two nodes are full.
-    let replayed = replayed.await.err().context("the gang fits")?.to_string();
+    let replayed = replayed.err().context("the gang fits")?.to_string();
     ensure!(replayed.contains("does not fit"), "{replayed}");
     Ok(())
 }
