@@ -64,7 +64,9 @@ fn words(line: &str) -> Vec<String> {
         before.is_some_and(|b| *b == "Ms:")
             || after.is_some_and(|a| {
                 let of_work = ["GPU-hours", "accelerator-seconds"];
-                a.starts_with("ms") || *a == "s" || of_work.iter().any(|w| a.starts_with(w))
+                a.starts_with("ms")
+                    || matches!(*a, "s" | "s;")
+                    || of_work.iter().any(|w| a.starts_with(w))
             })
     };
     let plain = |(at, word): (usize, &&str)| {
