@@ -4,17 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::names::NameKind;
+use super::content::{Content, NameKind, TRUSTED};
 
 const TEXT: &str = include_str!("fields.txt");
-/// Components of Kubernetes and Lockstep whose events have no output of programs.
-pub(super) const TRUSTED: [&str; 5] = [
-    "default-scheduler",
-    "lockstep.dev/agent",
-    "lockstep.dev/manager",
-    "node-controller",
-    "taint-eviction-controller",
-];
 /// Reasons of events of a kubelet without output of programs.
 const OF_KUBELET: [&str; 7] = [
     "Created",
@@ -25,32 +17,6 @@ const OF_KUBELET: [&str; 7] = [
     "Pulling",
     "Started",
 ];
-
-/// What a field contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Copied as it is.
-    Plain,
-    Name(NameKind),
-    Image,
-    /// Text in which names are replaced.
-    Text,
-    /// Text that is copied if Kubernetes or Lockstep has written it.
-    Checked,
-}
-
-impl Content {
-    fn parse(word: &str, logs: bool) -> Option<Self> {
-        Some(match word {
-            "" => Self::Plain,
-            "image" => Self::Image,
-            "checked" if !logs => Self::Checked,
-            "output" if !logs => return None,
-            "text" | "checked" | "output" => Self::Text,
-            kind => Self::Name(NameKind::parse(kind)?),
-        })
-    }
-}
 
 /// The fields of an object, or of a part of it.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
 //! One archive for a bug report, from whitelisted fields with pseudonyms for names.
 
 mod archive;
+mod content;
 mod fields;
 mod names;
 mod render;
@@ -20,8 +21,9 @@ use lockstep_model::parse::quota_partial::PartialNamespace;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use self::content::NameKind;
 pub use self::fields::{Fields, fields};
-pub use self::names::{Found, NameKind, Pseudonyms};
+pub use self::names::{Found, Pseudonyms};
 pub use self::render::BugReportSummary;
 use crate::doctor::Diagnosis;
 use crate::file;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use lockstep_api::names::{MANAGED_BY, WHOLE};
 use serde_json::Value;
 
-use super::fields::{Content, TRUSTED};
+use super::content::{Content, NameKind, TRUSTED};
 
 /// Names that many clusters have, and those of Lockstep.
 const KEPT: [&str; 19] = [
@@ -37,45 +37,6 @@ const HIDDEN_LENGTHS: std::ops::RangeInclusive<usize> = 4..=1024;
 const LEFT_OUT: &str = "[left out]";
 /// Longest number that is no name, such as the index of a member.
 const NUMBER: usize = 6;
-
-/// Kind of a name. A name of several kinds has the pseudonym of the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NameKind {
-    Node,
-    Namespace,
-    Workload,
-    PodGroup,
-    Pod,
-    Group,
-    Container,
-    Class,
-    Image,
-    User,
-    Name,
-    Value,
-}
-
-impl NameKind {
-    const ALL: [(Self, &str); 12] = [
-        (Self::Node, "node"),
-        (Self::Namespace, "namespace"),
-        (Self::Workload, "workload"),
-        (Self::PodGroup, "podgroup"),
-        (Self::Pod, "pod"),
-        (Self::Group, "group"),
-        (Self::Container, "container"),
-        (Self::Class, "class"),
-        (Self::Image, "image"),
-        (Self::User, "user"),
-        (Self::Name, "name"),
-        (Self::Value, "value"),
-    ];
-
-    pub(super) fn parse(word: &str) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(_, prefix)| *prefix == word);
-        found.map(|(kind, _)| *kind)
-    }
-}
 
 /// What the archive must not contain.
 #[derive(Clone, Debug, Default)]

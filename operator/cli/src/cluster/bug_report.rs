@@ -12,9 +12,9 @@ use super::ClusterReader;
 use super::connect::PAGE;
 use super::logs::HowMuch;
 use crate::bug_report::{Choice, Fields, Material, NameKind, fields};
+use crate::doctor::diagnose;
 use crate::logs::LogSource;
 use crate::problem::Problem;
-use crate::reports;
 use crate::roles::remedy;
 use chrono::{DateTime, Utc};
 
@@ -113,8 +113,8 @@ impl ClusterReader {
             material.missing.push(line);
         }
         let of_checks = namespace.unwrap_or(self.namespace());
-        let doctor = reports::doctor(self, of_checks, None, now).await;
-        material.doctor = doctor.ok();
+        let facts = self.install_facts(of_checks, None).await;
+        material.doctor = facts.ok().map(|facts| diagnose(&facts, now));
         if material.doctor.is_none() {
             material.missing.push("doctor: not available".to_owned());
         }
