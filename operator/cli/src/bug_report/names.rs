@@ -31,6 +31,8 @@ const KEPT: [&str; 19] = [
 ];
 /// Fields whose content is hidden in texts, too.
 const HIDDEN: [&str; 5] = ["annotations", "args", "command", "message", "value"];
+/// Fields with names of objects that are not copied.
+const NAMES: [&str; 3] = ["claimName", "secretName", "serviceAccountName"];
 /// Lengths of text that is hidden in other texts: shorter text is too common, longer text is not quoted.
 const HIDDEN_LENGTHS: std::ops::RangeInclusive<usize> = 4..=1024;
 /// In place of hidden text.
@@ -64,10 +66,12 @@ impl Found {
     }
 
     /// Text of a dropped field that may be quoted in a message: environment, arguments, annotations,
-    /// messages of containers.
+    /// messages of containers. Notes names of
+    /// objects that are not copied, too.
     pub fn dropped(&mut self, field: &str, value: &Value) {
         match value {
             Value::String(text) if HIDDEN.contains(&field) => self.hide(text),
+            Value::String(text) if NAMES.contains(&field) => self.name(NameKind::Name, text),
             Value::Array(all) => all.iter().for_each(|v| self.dropped(field, v)),
             Value::Object(all) => {
                 for (name, value) in all {
@@ -293,13 +297,14 @@ mod tests {
     #[test]
     fn what_is_left_out_is_not_quoted_in_messages() {
         let hidden = json!({"env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--key=s3cr3t", "run"],
-            "state": {"message": "no access: pass.word"}});
+            "state": {"message": "no access: pass.word"}, "volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]});
         let of = pseudonyms(&[(NameKind::Pod, "p")], &hidden);
         for (text, expected) in [
             (
                 "run TOKEN hunter2 s3cr3t",
                 "run TOKEN [left out] [left out]",
             ),
+            ("claim \"data\" not found", "claim \"name-1\" not found"),
             ("denied (no access: pass.word)", "denied ([left out])"),
             (
                 "2 of 4: container t of pod p ended with exit code 1 (Error): older.word",

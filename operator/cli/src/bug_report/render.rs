@@ -50,7 +50,7 @@ impl BugReportSummary {
         }
         let _ = writeln!(out, "\n{}", self.left_out());
         let names = if self.pseudonyms {
-            "Names of objects and images, and values of labels, are pseudonyms. Keys of labels, names of resources and UIDs are real."
+            "Names of objects and images, and values of labels, are pseudonyms. Keys of labels, names of resources and UIDs are real. A name that none of the objects has stays in messages."
         } else {
             "Names are real (--names)."
         };
