@@ -17,6 +17,9 @@ use crate::pods::ContainerView;
 /// What an evicted pod needs after its answer.
 pub(crate) const BEFORE_KILL: TimeDelta = TimeDelta::seconds(10);
 
+/// Most seconds by which the clock of a node is expected to be behind.
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::seconds(60);
+
 /// Answer of a member to the request of its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberReply {
@@ -109,7 +112,7 @@ impl DomainLedger {
     pub fn awaits_reply_for_loss(&self, member: &Member) -> bool {
         let replacement = self.replacement.as_ref();
         let open = self.open_request();
-        self.healthy_since.is_some()
+        self.under_way()
             && open.is_some_and(|r| !r.watch && r.attempt == self.attempt)
             && !replacement.is_some_and(|r| r.members.contains(member))
     }
@@ -123,6 +126,8 @@ impl DomainLedger {
         domain: &DomainKey,
         at: DateTime<Utc>,
     ) -> Option<&CheckpointRequest> {
+        // A node whose clock is ahead.
+        let at = at.min(facts.now);
         let by_sigterm = || facts.request_signal(domain) == Some(CheckpointSignal::Term);
         let follows = |r: &CheckpointRequest| {
             let seconds = facts.checkpoint_policy().map_or(0, |p| p.timeout_seconds);
@@ -133,6 +138,7 @@ impl DomainLedger {
         request.filter(|r| {
             r.attempt == self.attempt
                 && !r.watch
+                && at + CLOCKS_DIFFER >= r.requested_at
                 && match r.outcome {
                     None | Some(CheckpointOutcome::Ended) => true,
                     Some(CheckpointOutcome::Unsupported) => false,
@@ -181,8 +187,8 @@ impl MemberObservation<'_> {
 
     /// Exit code of the training process of this attempt, and the time of its end.
     pub fn end_at(&self, attempt: i64) -> Option<(i32, DateTime<Utc>)> {
-        let mut reports = self.training_reports();
-        let reported = reports.find(|r| r.attempt == attempt);
+        let reports = self.training_reports().filter(|r| r.attempt == attempt);
+        let reported = reports.max_by_key(|r| r.restarts);
         let shown = self.trainer().and_then(ContainerView::terminated);
         let shown = shown.filter(|_| !self.pod.is_supervised() || self.pod.terminal());
         let shown = shown.map(|t| (t.exit_code, t.finished_at.unwrap_or(self.facts.now)));
@@ -200,29 +206,26 @@ pub(crate) fn occasion_id(reason: CheckpointOccasion, key: &str) -> String {
     format!("{}-{key}", reason.as_str().to_lowercase())
 }
 
-/// True if a change of the spec is the reason, and ends the wait when it is reverted.
-pub(crate) fn is_by_spec(reason: CheckpointOccasion) -> bool {
-    matches!(
-        reason,
-        CheckpointOccasion::Suspend | CheckpointOccasion::Resize | CheckpointOccasion::Restart
-    )
-}
-
-/// True if all these members have ended with 0, and the last step is that of the whole training.
+/// True if all these members have ended with 0, and their last step is that of the whole training.
 pub(crate) fn has_finished<'m>(
     facts: &Facts<'_>,
     ledger: &Ledger,
     domain: &DomainLedger,
-    mut members: impl Iterator<Item = &'m Member>,
+    members: impl Iterator<Item = &'m Member> + Clone,
 ) -> bool {
-    let total = ledger.progress.as_ref().and_then(|p| p.total);
-    let complete = total
-        .zip(ledger.last_step(facts))
-        .is_some_and(|(total, step)| step >= total);
-    complete
-        && members.all(|m| {
-            let pod = facts.current(domain, m);
-            let end = pod.and_then(|p| facts.observe(m, p).end_at(domain.attempt));
-            ledger.completed.contains(m) || end.is_some_and(|(code, _)| code == 0)
-        })
+    let recorded = ledger.progress.as_ref();
+    let total = recorded.and_then(|p| p.total);
+    let pods = members.clone().filter_map(|m| facts.current(domain, m));
+    let reported = pods.filter_map(|pod| facts.progress_of(pod));
+    let own = reported.filter(|p| p.attempt == domain.attempt);
+    // The recorded step can be that of another domain.
+    let recorded = recorded.filter(|_| ledger.domains.len() == 1);
+    let last = own.map(|p| p.step).max().max(recorded.map(|p| p.step));
+    let ended = |m: &Member| {
+        let pod = facts.current(domain, m);
+        let end = pod.and_then(|p| facts.observe(m, p).end_at(domain.attempt));
+        ledger.completed.contains(m) || end.is_some_and(|(code, _)| code == 0)
+    };
+    let mut members = members;
+    total.zip(last).is_some_and(|(total, step)| step >= total) && members.all(ended)
 }

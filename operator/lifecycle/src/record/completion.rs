@@ -6,6 +6,7 @@ use lockstep_api::workload::{OnTimeout, SuccessOperator};
 
 use crate::checkpoints::{deadline_id, has_finished};
 use crate::facts::Facts;
+use crate::failure::domain::DomainScope;
 use crate::ledger::{Ledger, Outcome};
 use crate::waiting::scheduling_timed_out;
 use crate::wake::Wake;
@@ -34,7 +35,7 @@ fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
             if entry.incident.is_some() {
                 continue;
             }
-            let finished = has_finished(facts, ledger, entry, domain.members.iter());
+            let mut finished = None;
             for member in &domain.members {
                 let pod = facts.current(entry, member);
                 let is_new = !ledger.completed.contains(member);
@@ -44,7 +45,15 @@ fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
                 // An end that answers a request for a checkpoint is no success, unless training is done.
                 let end = facts.observe(member, pod).end_at(entry.attempt);
                 let at = end.map_or(facts.now, |(_, at)| at);
-                if finished || entry.request_to_end(facts, &domain.key, at).is_none() {
+                let replies = entry.request_to_end(facts, &domain.key, at).is_some();
+                let mut has_finished = || {
+                    *finished.get_or_insert_with(|| {
+                        let membership = ledger.membership(facts.spec());
+                        let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
+                        has_finished(facts, ledger, entry, scope.all.into_iter())
+                    })
+                };
+                if !replies || has_finished() {
                     ledger.completed.insert(member.clone());
                 }
             }

@@ -12,7 +12,7 @@ use lockstep_api::workload::{
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
-use crate::checkpoints::{has_finished, is_by_spec};
+use crate::checkpoints::has_finished;
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::dependency::follow_dependencies;
 use crate::failure::detect::{is_consequence, is_start_error, vanished};
@@ -190,33 +190,37 @@ fn restart_after_request(
 ) {
     let (facts, entry) = (pass.facts, pass.entry());
     let end = |(_, observed): &(&Member, Option<MemberObservation<'_>>)| {
-        let end = observed.as_ref().and_then(|o| o.end_at(entry.attempt));
-        end.map(|(_, at)| at)
+        let (code, at) = observed.as_ref()?.end_at(entry.attempt)?;
+        let replies = entry.is_reply(facts, pass.key(), code, at);
+        replies.then_some(at.min(facts.now))
     };
     let ends: Vec<_> = members.iter().filter_map(end).collect();
-    let Some(first) = ends.iter().min() else {
+    let request = entry.request.as_ref().filter(|r| !r.is_open());
+    let (Some(first), Some(request)) = (ends.iter().min(), request) else {
         return;
     };
-    let request = entry
-        .request_to_end(facts, pass.key(), *first)
-        .filter(|r| match r.outcome {
-            None => false,
-            Some(CheckpointOutcome::Withdrawn) => true,
-            // The stop for a change of the spec follows in this pass.
-            Some(_) => !is_by_spec(r.reason),
-        });
-    let Some((reason, since)) = request.map(|r| (r.reason, r.requested_at)) else {
-        return;
-    };
+    let reason = request.reason;
     let timeout = facts.checkpoint_policy().map_or(0, |p| p.timeout_seconds);
-    let deadline = since + TimeDelta::seconds(timeout);
+    let deadline = request.requested_at.max(*first) + TimeDelta::seconds(timeout);
     let view = facts.gang_view(&pass.scope.gang.key);
     let is_preempted = view.is_some_and(|v| v.checkpoint_request.is_some());
-    let all = ends.len() == members.len();
+    // The other domains are asked for the same stop.
+    let is_awaited = reason != CheckpointOccasion::User
+        && (pass.ledger.domains.values())
+            .any(|d| d.open_request().is_some_and(|r| r.id == request.id));
     // Pod status shows the success later than the reports.
     let finished = has_finished(facts, pass.ledger, entry, members.iter().map(|(m, _)| *m));
-    let stops = entry.incident.is_some() || is_preempted || facts.spec().suspend || finished;
-    if stops || !all && !facts.due(deadline).passed(&mut pass.wake) {
+    let stops = entry.incident.is_some() || is_preempted || facts.spec().suspend;
+    if stops || is_awaited || finished {
+        return;
+    }
+    // Members that an edit adds restart the others once they are placed.
+    let scope = &pass.scope;
+    let grows = reason == CheckpointOccasion::Resize
+        && request.outcome != Some(CheckpointOutcome::Withdrawn)
+        && scope.all.len() < scope.domain.members.len();
+    let is_settled = ends.len() == members.len() && !grows;
+    if !is_settled && !facts.due(deadline).passed(&mut pass.wake) {
         return;
     }
     let message = format!(

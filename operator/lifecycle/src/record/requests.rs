@@ -11,7 +11,7 @@ use lockstep_api::workload::{
     CheckpointOccasion, CheckpointOutcome, CheckpointRequest, TrainingProgress,
 };
 
-use crate::checkpoints::{BEFORE_KILL, MemberReply, is_by_spec, occasion_id};
+use crate::checkpoints::{BEFORE_KILL, MemberReply, occasion_id};
 use crate::facts::Facts;
 use crate::failure::domain::DomainScope;
 use crate::ledger::{DomainLedger, Ledger};
@@ -284,6 +284,14 @@ fn is_settled(entry: &DomainLedger, occasion: &Occasion) -> bool {
         }
         _ => is_this_attempt && is_same,
     }
+}
+
+/// True if a change of the spec is the reason, and ends the wait when it is reverted.
+fn is_by_spec(reason: CheckpointOccasion) -> bool {
+    matches!(
+        reason,
+        CheckpointOccasion::Suspend | CheckpointOccasion::Resize | CheckpointOccasion::Restart
+    )
 }
 
 fn requested(facts: &Facts<'_>, entry: &DomainLedger, occasion: Occasion) -> CheckpointRequest {

@@ -239,3 +239,77 @@ fn members_that_end_before_a_resize_restart_in_place_for_it_once() {
         assert_eq!(w.pods().len(), 4);
     }
 }
+
+#[test]
+fn a_gang_without_room_to_grow_continues_after_its_save() {
+    let on_request = json!({"signal": "SIGTERM", "timeoutSeconds": 30});
+    let spec = json!({"checkpoint": {"onRequest": on_request}});
+    let mut w = asked(Some("143"), &spec);
+    let more = |replicas| {
+        move |spec: &mut lockstep_api::workload::TrainingWorkloadSpec| {
+            spec.groups[0].replicas = Some(replicas);
+        }
+    };
+    w.edit(more(500));
+    w.rounds(60);
+    w.settle();
+    assert_eq!(attempts(&mut w).len(), 3);
+    let running = w
+        .pods()
+        .iter()
+        .filter(|p| {
+            p.status
+                .as_ref()
+                .is_some_and(|s| s.phase.as_deref() == Some("Running"))
+        })
+        .count();
+    assert_eq!((running, charged(&w)), (3, 0));
+}
+
+#[test]
+fn an_elastic_gang_that_has_finished_after_a_save_is_complete() {
+    let mut spec = json!({"scheduling": {"gang": {"minCount": 3}}});
+    spec["checkpoint"] = json!({"onRequest": {"signal": "SIGUSR1", "timeoutSeconds": 60}});
+    let mut w = asked(Some("save"), &spec);
+    w.edit(|spec| spec.groups[0].replicas = Some(500));
+    w.rounds(60);
+    let members = i32::try_from(w.pods().len()).unwrap();
+    let reports = |w: &mut Solo, step| {
+        for index in 0..members {
+            let pod = w.pod("g", index);
+            let report = lockstep_sim::ReportedProgress {
+                words: "total=100",
+                ..lockstep_sim::ReportedProgress::of(step, None)
+            };
+            w.progress_with(&pod, report);
+        }
+    };
+    reports(&mut w, 90);
+    w.rounds(70);
+    request_by_user(&mut w);
+    w.until("a save", |w| outcome(w) == Some(CheckpointOutcome::Saved));
+    reports(&mut w, 100);
+    w.rounds(5);
+    for index in 0..members {
+        w.exit("g", index, 0);
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn an_exit_long_before_a_request_restarts_nothing() {
+    let on_request = json!({"signal": "SIGUSR1", "timeoutSeconds": 30});
+    let ignore = json!([{"name": "left", "action": "Ignore", "match": {"exitCodes": {"operator": "In", "values": [143]}}}]);
+    let spec = json!({
+        "checkpoint": {"onRequest": on_request},
+        "failurePolicy": {"rules": ignore},
+    });
+    let mut w = asked(Some("save"), &spec);
+    w.exit("g", 2, 143);
+    w.rounds(200);
+    request_by_user(&mut w);
+    w.until("a save", |w| outcome(w) == Some(CheckpointOutcome::Saved));
+    w.rounds(90);
+    assert_eq!(w.status().attempt, 1);
+}
