@@ -16,6 +16,8 @@ pub enum Content {
     Plain,
     Name(NameKind),
     Image,
+    /// `namespace/name` of a pod group.
+    Group,
     /// Text in which names are replaced.
     Text,
     /// Text that is copied if Kubernetes or Lockstep has written it.
@@ -27,6 +29,7 @@ impl Content {
         Some(match word {
             "" => Self::Plain,
             "image" => Self::Image,
+            "qualified" => Self::Group,
             "checked" if !logs => Self::Checked,
             "output" if !logs => return None,
             "text" | "checked" | "output" => Self::Text,

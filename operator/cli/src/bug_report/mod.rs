@@ -5,6 +5,7 @@ mod content;
 mod fields;
 mod names;
 mod render;
+mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,9 @@ pub use self::content::NameKind;
 pub use self::fields::{Fields, fields};
 pub use self::names::{Found, Pseudonyms};
 pub use self::render::BugReportSummary;
+use self::texts::LEFT_OUT;
 use crate::doctor::Diagnosis;
+use crate::doctor_facts::InstallFacts;
 use crate::file;
 use crate::record::{Objects, record, weights};
 use crate::version::VersionReport;
@@ -86,10 +89,7 @@ impl Material {
     pub fn add(&mut self, kind: &str, fields: &Fields, object: Value) {
         let found = &mut self.found;
         let copied = fields.copy("", object, &mut |field, value| found.dropped(field, value));
-        if let Some(mut copied) = copied {
-            fields.visit(&mut copied, &mut |content, text| {
-                found.content(content, text);
-            });
+        if let Some(copied) = copied {
             self.lists.entry(kind.to_owned()).or_default().push(copied);
         }
     }
@@ -137,12 +137,17 @@ impl Material {
     /// The archive.
     pub fn report(mut self, choice: &Choice, now: DateTime<Utc>) -> Result<BugReport> {
         let chosen = self.chosen(choice);
+        self.drop_others(&chosen);
+        self.note_names(choice.logs);
         let mut configuration = self
             .configuration
             .as_deref()
             .and_then(crate::published::effective);
         if let Some(configuration) = &configuration {
             self.note_configuration(configuration);
+        } else if self.configuration.is_some() {
+            let line = "configuration of the manager: invalid".to_owned();
+            self.missing.push(line);
         }
         if let Some(namespace) = &choice.namespace {
             self.found.name(NameKind::Namespace, namespace);
@@ -156,17 +161,12 @@ impl Material {
             let name = text(&group["metadata"]["name"]);
             names.set(name, pod_group_name(&workload, &uid, &key));
         }
-        let mut keys = BTreeSet::new();
-        for object in self.lists.values().flatten() {
-            selected_keys(object, &mut keys);
-        }
         let all_fields = fields(choice.logs);
         for (kind, list) in &mut self.lists {
             let Some(fields) = all_fields.get(kind) else {
                 continue;
             };
             for object in list.iter_mut() {
-                retain_labels(object, &keys);
                 fields.visit(object, &mut |content, text| names.replace(content, text));
             }
             list.sort_by_cached_key(|o| {
@@ -185,6 +185,64 @@ impl Material {
             list.retain(|object| is_chosen(kind, object, &chosen));
         }
         self.write(choice, now, &names, configuration, snapshot.as_ref())
+    }
+
+    /// Drops the arrivals and reports of other workloads.
+    fn drop_others(&mut self, chosen: &BTreeSet<String>) {
+        let of_chosen = |entry: &Value| {
+            let about = ["workloadUID", "podUID"].map(|field| entry[field].as_str());
+            about.iter().flatten().any(|uid| chosen.contains(*uid))
+        };
+        for agent in self.lists.get_mut("nodeagents").into_iter().flatten() {
+            let lists = agent["status"].as_object_mut().into_iter().flatten();
+            for all in lists.filter_map(|(name, list)| match name.as_str() {
+                "arrivals" | "reports" | "progress" | "checkpoints" => list.as_array_mut(),
+                _ => None,
+            }) {
+                all.retain(of_chosen);
+            }
+        }
+    }
+
+    /// Drops other labels, and notes the names in what stays.
+    fn note_names(&mut self, logs: bool) {
+        let mut keys = BTreeSet::new();
+        for object in self.lists.values().flatten() {
+            selected_keys(object, &mut keys);
+        }
+        let all_fields = fields(logs);
+        for (kind, list) in &mut self.lists {
+            for object in list {
+                retain_labels(object, &keys);
+                if let Some(fields) = all_fields.get(kind) {
+                    let found = &mut self.found;
+                    fields.visit(object, &mut |content, text| found.content(content, text));
+                }
+            }
+        }
+    }
+
+    /// Notes the names in the lines of the checks, and drops quoted objects.
+    pub fn note_facts(&mut self, facts: &mut InstallFacts) {
+        let found = &mut self.found;
+        for budget in facts.budgets.iter().flatten() {
+            found.name(NameKind::Namespace, &budget.namespace);
+            found.name(NameKind::Name, &budget.name);
+        }
+        for pod in facts.managers.iter().flatten() {
+            found.name(NameKind::Namespace, &pod.namespace);
+            found.name(NameKind::Pod, &pod.name);
+        }
+        for (_, unreadable) in facts.objects.iter_mut().filter_map(|o| o.read.as_mut()) {
+            for line in unreadable {
+                let about = line.split_once(": ").map_or("", |(about, _)| about);
+                let place = about.split_once(' ').map_or("", |(_, place)| place);
+                let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+                found.name(NameKind::Namespace, namespace);
+                found.name(NameKind::Name, name);
+                *line = format!("{about}: {LEFT_OUT}");
+            }
+        }
     }
 
     fn note_configuration(&mut self, configuration: &Value) {

@@ -6,15 +6,21 @@ use lockstep_api::names::{MANAGED_BY, WHOLE};
 use serde_json::Value;
 
 use super::content::{Content, NameKind, TRUSTED};
+use super::texts::{LEFT_OUT, output, without_addresses};
 
-/// Names that many clusters have, and those of Lockstep.
-const KEPT: [&str; 19] = [
+/// Names that many clusters have, those of Lockstep, and words of its messages.
+const KEPT: [&str; 31] = [
     "agent",
     "amd64",
     "arm64",
+    "container",
+    "cpu",
     "default",
     "default-scheduler",
+    "error",
     "false",
+    "gang",
+    "gpu",
     "kube-node-lease",
     "kube-public",
     "kube-system",
@@ -25,6 +31,13 @@ const KEPT: [&str; 19] = [
     "lockstep-leader",
     "lockstep-manager",
     "manager",
+    "memory",
+    "node",
+    "nvidia",
+    "pod",
+    "spot",
+    "success",
+    "train",
     "true",
     MANAGED_BY,
     WHOLE,
@@ -32,11 +45,35 @@ const KEPT: [&str; 19] = [
 /// Fields whose content is hidden in texts, too.
 const HIDDEN: [&str; 5] = ["annotations", "args", "command", "message", "value"];
 /// Fields with names of objects that are not copied.
-const NAMES: [&str; 3] = ["claimName", "secretName", "serviceAccountName"];
+const NAMES: [&str; 6] = [
+    "claimName",
+    "resourceClaimName",
+    "runtimeClassName",
+    "secretName",
+    "serviceAccountName",
+    "storageClassName",
+];
+/// Fields of which each text is hidden or a name.
+const WHOLE_FIELDS: [&str; 14] = [
+    "addresses",
+    "envFrom",
+    "hostAliases",
+    "hostIP",
+    "hostIPs",
+    "imagePullSecrets",
+    "podIP",
+    "podIPs",
+    "resourceClaims",
+    "runtimeClassName",
+    "storageClassName",
+    "valueFrom",
+    "volumeMounts",
+    "volumes",
+];
 /// Lengths of text that is hidden in other texts: shorter text is too common, longer text is not quoted.
 const HIDDEN_LENGTHS: std::ops::RangeInclusive<usize> = 4..=1024;
-/// In place of hidden text.
-const LEFT_OUT: &str = "[left out]";
+/// Shortest text of a volume, an address and the like that is hidden.
+const SHORTEST: usize = 3;
 /// Longest number that is no name, such as the index of a member.
 const NUMBER: usize = 6;
 
@@ -49,7 +86,12 @@ pub struct Found {
 
 impl Found {
     pub fn name(&mut self, kind: NameKind, name: &str) {
-        if is_common(name) || name.starts_with("system-") {
+        let kept = match kind {
+            NameKind::Value => is_common(name),
+            NameKind::Class => KEPT.contains(&name) || name.starts_with("system-"),
+            _ => KEPT.contains(&name) || TRUSTED.contains(&name),
+        };
+        if kept || name.is_empty() {
             return;
         }
         let known = self.names.entry(name.to_owned()).or_insert(kind);
@@ -61,15 +103,20 @@ impl Found {
         match content {
             Content::Name(kind) => self.name(kind, text),
             Content::Image => self.name(NameKind::Image, repository(text).0),
+            Content::Group => {
+                let (namespace, name) = text.split_once('/').unwrap_or(("", text));
+                self.name(NameKind::Namespace, namespace);
+                self.name(NameKind::PodGroup, name);
+            }
             Content::Plain | Content::Text | Content::Checked => {}
         }
     }
 
     /// Text of a dropped field that may be quoted in a message: environment, arguments, annotations,
-    /// messages of containers. Notes names of
-    /// objects that are not copied, too.
+    /// messages of containers, volumes, addresses. Notes names of objects that are not copied, too.
     pub fn dropped(&mut self, field: &str, value: &Value) {
         match value {
+            _ if WHOLE_FIELDS.contains(&field) => self.whole(field, value),
             Value::String(text) if HIDDEN.contains(&field) => self.hide(text),
             Value::String(text) if NAMES.contains(&field) => self.name(NameKind::Name, text),
             Value::Array(all) => all.iter().for_each(|v| self.dropped(field, v)),
@@ -79,6 +126,21 @@ impl Found {
                     self.dropped(field, value);
                 }
             }
+            _ => {}
+        }
+    }
+
+    fn whole(&mut self, field: &str, value: &Value) {
+        match value {
+            Value::String(text) if text.len() < SHORTEST => {}
+            Value::String(text) if field == "name" || NAMES.contains(&field) => {
+                self.name(NameKind::Name, text);
+            }
+            Value::String(text) if !is_common(text) => {
+                self.hidden.insert(text.clone());
+            }
+            Value::Array(all) => all.iter().for_each(|v| self.whole(field, v)),
+            Value::Object(all) => all.iter().for_each(|(name, v)| self.whole(name, v)),
             _ => {}
         }
     }
@@ -160,6 +222,11 @@ impl Pseudonyms {
                 let new = self.replaced.get(name).map_or(name, String::as_str);
                 format!("{new}{version}")
             }
+            Content::Group => {
+                let new = |name| self.replaced.get(name).map_or(name, String::as_str);
+                let (namespace, name) = text.split_once('/').unwrap_or(("", text));
+                format!("{}/{}", new(namespace), new(name))
+            }
             Content::Text | Content::Checked => self.text(text),
         };
     }
@@ -167,7 +234,7 @@ impl Pseudonyms {
     /// A text with pseudonyms, longest names first, and without output of programs.
     pub fn text(&self, text: &str) -> String {
         let end = if self.logs { None } else { output(text) };
-        let mut out = self.named(&text[..end.unwrap_or(text.len())]);
+        let mut out = without_addresses(&self.named(&text[..end.unwrap_or(text.len())]));
         if end.is_some() {
             out.push_str(LEFT_OUT);
         }
@@ -206,15 +273,33 @@ fn is_common(text: &str) -> bool {
     is_number || KEPT.contains(&text) || TRUSTED.contains(&text)
 }
 
-/// Name of an image, and its tag and digest.
+/// Name of an image, and its tag and digest. Text of another form is a name.
 fn repository(image: &str) -> (&str, &str) {
-    if image.starts_with("sha256:") {
+    if is_digest(image) {
         return ("", image);
     }
-    let end = image.find('@').unwrap_or(image.len());
-    let slash = image[..end].rfind('/').unwrap_or(0);
-    let tag = image[slash..end].find(':');
-    image.split_at(tag.map_or(end, |tag| slash + tag))
+    let end = match image.rfind('@') {
+        Some(at) if is_digest(&image[at + 1..]) => at,
+        _ => image.len(),
+    };
+    let tag = image[..end]
+        .rfind(':')
+        .filter(|at| is_tag(&image[at + 1..end]));
+    image.split_at(tag.unwrap_or(end))
+}
+
+fn is_digest(text: &str) -> bool {
+    let (algorithm, hex) = text.split_once(':').unwrap_or_default();
+    ["sha256", "sha384", "sha512"].contains(&algorithm)
+        && !hex.is_empty()
+        && hex.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn is_tag(text: &str) -> bool {
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    (1..=128).contains(&text.len())
+        && text.bytes().next().is_some_and(is_word)
+        && text.bytes().all(|b| is_word(b) || b == b'.' || b == b'-')
 }
 
 /// Letters and digits from a position on, or one other character.
@@ -230,18 +315,6 @@ fn is_edge(text: &str, at: usize) -> bool {
     let within = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     text.is_char_boundary(at)
         && !(within(text[..at].chars().next_back()) && within(text[at..].chars().next()))
-}
-
-/// Where a message of Lockstep quotes a container or a kubelet: after the colon behind `container x
-/// ended (Error)`, `container x waits: Reason` and `failed (Reason)`.
-fn output(text: &str) -> Option<usize> {
-    let begins = ["container ", " failed (", " hangs"];
-    let from = begins.iter().filter_map(|words| text.find(words)).min()?;
-    let waits = text[from..]
-        .find(" waits: ")
-        .map(|at| from + at + " waits: ".len());
-    let from = waits.unwrap_or(from);
-    text[from..].find(": ").map(|at| from + at + 2)
 }
 
 #[cfg(test)]
@@ -283,7 +356,37 @@ mod tests {
         let mut image = "reg.example/team/trainer:1@sha256:0".to_owned();
         of.replace(Content::Image, &mut image);
         assert_eq!(image, "image-1:1@sha256:0");
+        for image in [
+            "https://u:t0k@reg.corp/x:1",
+            "u:t0k@reg/x:1",
+            "u:t0k@reg:5000",
+            "u:t0k@reg",
+        ] {
+            let mut found = Found::default();
+            found.content(Content::Image, image);
+            let mut copied = image.to_owned();
+            Pseudonyms::new(&found, true, false).replace(Content::Image, &mut copied);
+            assert!(
+                ["image-1", "image-1:1", "image-1:5000"].contains(&copied.as_str()),
+                "{copied}"
+            );
+        }
         assert!(of.table().contains("node-1\tllama\n"), "{}", of.table());
+    }
+
+    #[test]
+    fn numbers_and_common_words_are_no_values_of_labels() {
+        let names = [
+            (NameKind::Value, "12"),
+            (NameKind::Value, "gang"),
+            (NameKind::Class, "system-node-critical"),
+            (NameKind::Namespace, "system-vault"),
+            (NameKind::Node, "40"),
+        ];
+        let of = pseudonyms(&names, &json!({}));
+        let text = "12 gang system-node-critical";
+        assert_eq!(of.text(text), text);
+        assert_eq!(of.text("system-vault 40"), "namespace-1 node-1");
     }
 
     #[test]
@@ -296,15 +399,18 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_not_quoted_in_messages() {
-        let hidden = json!({"env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--key=s3cr3t", "run"],
-            "state": {"message": "no access: pass.word"}, "volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]});
+        let hidden = json!({"args": ["--key=s3cr3t", "run"],
+            "state": {"message": "no access: pass.word"}, "volumes": [{"persistentVolumeClaim": {"claimName": "data"}}, {"nfs": {"server": "nfs.corp"}}],
+            "volumeMounts": [{"name": "abc", "mountPath": "/mnt/x"}], "addresses": [{"address": "n1.corp"}],
+            "imagePullSecrets": [{"name": "pull-key"}], "storageClassName": "gold",
+            "env": [{"name": "TOKEN", "value": "hunter2"}, {"valueFrom": {"secretKeyRef": {"name": "token-a"}}}]});
         let of = pseudonyms(&[(NameKind::Pod, "p")], &hidden);
         for (text, expected) in [
             (
                 "run TOKEN hunter2 s3cr3t",
                 "run TOKEN [left out] [left out]",
             ),
-            ("claim \"data\" not found", "claim \"name-1\" not found"),
+            ("claim \"data\" not found", "claim \"name-2\" not found"),
             ("denied (no access: pass.word)", "denied ([left out])"),
             (
                 "2 of 4: container t of pod p ended with exit code 1 (Error): older.word",
@@ -317,6 +423,19 @@ mod tests {
             (
                 "pod p failed (Evicted): x",
                 "pod pod-1 failed (Evicted): [left out]",
+            ),
+            (
+                "container t ended (Error): key=older rank 0 waits: barrier",
+                "container t ended (Error): [left out]",
+            ),
+            ("hook failed: x", "hook failed: [left out]"),
+            (
+                "/mnt/x of nfs.corp, n1.corp",
+                "[left out] of [left out], [left out]",
+            ),
+            (
+                "pull-key, abc, token-a, gold",
+                "name-4, name-1, name-5, name-3",
             ),
         ] {
             assert_eq!(of.text(text), expected);

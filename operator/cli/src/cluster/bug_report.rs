@@ -114,7 +114,10 @@ impl ClusterReader {
         }
         let of_checks = namespace.unwrap_or(self.namespace());
         let facts = self.install_facts(of_checks, None).await;
-        material.doctor = facts.ok().map(|facts| diagnose(&facts, now));
+        material.doctor = facts.ok().map(|mut facts| {
+            material.note_facts(&mut facts);
+            diagnose(&facts, now)
+        });
         if material.doctor.is_none() {
             material.missing.push("doctor: not available".to_owned());
         }

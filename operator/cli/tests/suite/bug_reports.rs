@@ -6,7 +6,7 @@ use std::io::Read;
 use lockstep_cli::bug_report::{BugReport, BugReportSummary, Choice, Material, fields};
 use lockstep_cli::dashboard::recorded::recorded;
 use lockstep_cli::doctor::diagnose;
-use lockstep_cli::doctor_facts::InstallFacts;
+use lockstep_cli::doctor_facts::{BudgetFacts, InstallFacts, ObjectFacts};
 use lockstep_cli::file::unpack;
 use serde_json::{Value, json};
 
@@ -287,6 +287,63 @@ fn a_report_about_one_workload_has_its_objects_only() {
         (of("trainingworkloads"), of("podgroups"), of("pods")),
         (1, 1, 8)
     );
+}
+
+#[test]
+fn agents_and_checks_tell_nothing_about_other_workloads() {
+    let mut lists = secretive();
+    let entries = json!([{"podUID": "uid-zecret"}, {"workloadUID": "uid-llama"}]);
+    let agent =
+        json!({"metadata": {"name": "n01"}, "status": {"arrivals": entries, "reports": entries}});
+    lists.insert("/nodeagents".to_owned(), vec![agent]);
+    let request = json!({"id": "1", "preemptor": "vault/zecret-gang"});
+    lists
+        .values_mut()
+        .flatten()
+        .filter(|o| o["spec"]["gangKey"].is_string())
+        .for_each(|group| group["status"]["checkpointRequest"] = request.clone());
+    let mut material = material(&lists, false);
+    let unread = "trainingworkload vault/zecret-job: invalid type: string \"zecret\"";
+    let mut facts = InstallFacts {
+        budgets: Some(vec![BudgetFacts {
+            namespace: "zecret-team".to_owned(),
+            name: "zecret-budget".to_owned(),
+            failed: true,
+            ..BudgetFacts::default()
+        }]),
+        objects: vec![ObjectFacts {
+            kind: "trainingworkloads".to_owned(),
+            read: Some((0, vec![unread.to_owned()])),
+        }],
+        ..InstallFacts::default()
+    };
+    material.note_facts(&mut facts);
+    material.doctor = Some(diagnose(&facts, now()));
+    let files = files(&material.report(&choice(false), now()).unwrap().bytes);
+    assert!(files["objects/nodeagents.json"].contains("uid-llama"));
+    assert!(files["objects/podgroups.json"].contains("\"preemptor\": \"namespace-"));
+    for (path, text) in &files {
+        assert!(!text.contains(SECRET) && !text.contains("vault"), "{path}");
+    }
+}
+
+#[test]
+fn an_invalid_configuration_is_named_as_not_read() {
+    let mut material = material(&secretive(), false);
+    material.configuration = Some("scheduler: [zecret".to_owned());
+    let report = material.report(&choice(false), now()).unwrap();
+    let expected = "configuration of the manager: invalid";
+    assert_eq!(report.summary.missing, [expected]);
+}
+
+#[test]
+fn values_of_dropped_labels_stay_in_messages() {
+    let mut lists = secretive();
+    for node in lists.get_mut(NODES).unwrap() {
+        node["metadata"]["labels"]["owner"] = json!("restarting");
+    }
+    let files = files(&report(&lists, &choice(false)).bytes);
+    assert!(files["objects/events.json"].contains("restarting all 8 pods"));
 }
 
 #[test]
