@@ -11,7 +11,10 @@ use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_VERSION};
 use lockstep_api::words::count;
 use serde::Serialize;
 
-pub use self::canary::{Canary, manifest as canary_manifest, not_allowed as canary_not_allowed};
+pub use self::canary::{
+    Canary, manifest as canary_manifest, not_allowed as canary_not_allowed,
+    not_created as canary_not_created,
+};
 use crate::agents::{AgentReport, AgentState};
 use crate::docs::page;
 use crate::doctor_facts::{

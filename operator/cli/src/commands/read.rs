@@ -6,7 +6,7 @@ use crate::args::{
     TopArgs, VersionArgs,
 };
 use crate::cluster::ClusterReader;
-use crate::doctor::{Check, canary_manifest, canary_not_allowed};
+use crate::doctor::{Check, canary_manifest, canary_not_allowed, canary_not_created};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::reports::{self, Noted};
@@ -123,8 +123,14 @@ async fn canary(
     let stop = stop()?;
     match cluster.canary(&workload, args.timeout, clock, stop).await {
         Ok(canary) => Ok(canary.check(args.timeout)),
-        Err(Problem::NotAllowed { message }) => Ok(canary_not_allowed(&remedy(&message))),
-        Err(other) => Err(other.into()),
+        Err(Problem::NotAllowed { message }) if message.contains(" cannot create ") => {
+            Ok(canary_not_allowed(&remedy(&message)))
+        }
+        // A webhook or a quota refuses with the same code as a missing right.
+        Err(Problem::NotAllowed { message } | Problem::Refused(message)) => {
+            Ok(canary_not_created(&message))
+        }
+        Err(other) => Ok(canary_not_created(&other.to_string())),
     }
 }
 

@@ -38,7 +38,11 @@ pub struct Canary {
 pub fn manifest(namespace: &str, image: &str, timeout: Duration) -> Result<TrainingWorkload> {
     let seconds = (timeout + MARGIN).as_secs();
     let amounts = json!({"cpu": "10m", "memory": "16Mi"});
-    let container = json!({"name": "pause", "image": image, "resources": {"requests": amounts, "limits": amounts}});
+    // Namespaces with the strictest pod security admit it.
+    let security = json!({"runAsNonRoot": true, "runAsUser": 65535, "allowPrivilegeEscalation": false,
+        "seccompProfile": {"type": "RuntimeDefault"}, "capabilities": {"drop": ["ALL"]}});
+    let container = json!({"name": "pause", "image": image, "securityContext": security,
+        "resources": {"requests": amounts, "limits": amounts}});
     let template = json!({"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}});
     let workload = json!({"metadata": {"generateName": "lockstep-canary-", "namespace": namespace}, "spec": {
         "groups": [{"name": "canary", "template": template}],
@@ -72,9 +76,12 @@ impl Canary {
         };
         let pods = pods.unwrap_or_default();
         let bound = pods.iter().find_map(node);
-        let runs =
-            |pod: &Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
-        let started = status.phase == Some(Phase::Running) || pods.iter().any(runs);
+        let runs = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+            matches!(phase, Some("Running" | "Succeeded"))
+        };
+        let started = matches!(status.phase, Some(Phase::Running | Phase::Succeeded))
+            || pods.iter().any(runs);
         let placed = is_true(&status.conditions, types::ADMITTED);
         let stages = [true, placed, bound.is_some(), started];
         for (at, reached) in self.reached.iter_mut().enumerate() {
@@ -83,10 +90,7 @@ impl Canary {
             }
         }
         self.node = bound.map(str::to_owned).or(self.node.take());
-        self.failed = matches!(
-            status.phase,
-            Some(Phase::Failed | Phase::Stalled | Phase::Succeeded)
-        );
+        self.failed = matches!(status.phase, Some(Phase::Failed | Phase::Stalled));
         self.status = format!("{}: {}", status.reason, status.message);
     }
 
@@ -120,7 +124,12 @@ impl Canary {
                 } else {
                     "started"
                 };
-                parts.push(format!("not {missing} within {within}s: {}", self.status));
+                let within = if self.failed {
+                    String::new()
+                } else {
+                    format!(" within {within}s")
+                };
+                parts.push(format!("not {missing}{within}: {}", self.status));
                 // A full cluster is no fault of the installation.
                 if placed.is_none() && !self.failed {
                     warn("")
@@ -141,6 +150,11 @@ impl Canary {
         };
         check("canary", (finding.0, parts.join("; ")), DOCTOR)
     }
+}
+
+/// With the reason why the API server did not create the workload.
+pub fn not_created(why: &str) -> Check {
+    check("canary", fail(format!("not created: {why}")), DOCTOR)
 }
 
 /// Without the right to create a workload.

@@ -100,6 +100,18 @@ fn a_canary_that_did_not_start_has_the_reason() {
         (pulls.level, pulls.message.as_str()),
         (CheckLevel::Fail, expected)
     );
+    let failed = status("Failed", "True", "DeadlineExceeded", "1 pod failed");
+    let failed = check(&[(failed, &[pod(&json!("n1"), "Failed")])]);
+    assert!(
+        failed
+            .message
+            .contains("; not started: DeadlineExceeded: 1 pod failed;"),
+        "{}",
+        failed.message
+    );
+    let short = status("Succeeded", "True", "Succeeded", "");
+    let short = check(&[(short, &[pod(&json!("n1"), "Succeeded")])]);
+    assert_eq!(short.level, CheckLevel::Ok, "{}", short.message);
     let mut left = seen(&[(queued(), &[])]);
     left.left = Some("not removed: no response; run `kubectl delete tw c -n ml`".to_owned());
     assert_eq!(left.check(TIMEOUT).level, CheckLevel::Fail);
@@ -116,6 +128,9 @@ fn a_canary_that_is_not_removed_ends_by_itself() {
         (Some(120), Some(0))
     );
     assert_eq!(spec.scheduling.timeout_seconds, 120);
+    let pod = serde_json::to_value(&spec.groups[0].template).unwrap();
+    let security = &pod["spec"]["containers"][0]["securityContext"];
+    assert_eq!(security["seccompProfile"]["type"], "RuntimeDefault");
 }
 
 #[test]
@@ -133,6 +148,12 @@ fn printed(out: &Output) -> String {
 
 /// A server whose manager does nothing; `true` once the canary exists.
 fn without_manager(rights: bool) -> (ApiServer, Arc<Mutex<bool>>) {
+    let forbidden = "trainingworkloads is forbidden: User \"jo\" cannot create resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"ml\"";
+    refusing((!rights).then_some((403, forbidden)))
+}
+
+/// The same server, which refuses canaries with this code and message.
+fn refusing(refused: Option<(u16, &'static str)>) -> (ApiServer, Arc<Mutex<bool>>) {
     let exists = Arc::new(Mutex::new(false));
     let state = Arc::clone(&exists);
     let canary = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "metadata":
@@ -141,14 +162,11 @@ fn without_manager(rights: bool) -> (ApiServer, Arc<Mutex<bool>>) {
         let path = request.path.split('?').next().unwrap_or_default();
         let mut exists = state.lock().unwrap();
         match (request.method.as_str(), path) {
-            ("POST", WORKLOADS) if !rights => refusal(
-                403,
-                "Forbidden",
-                "trainingworkloads is forbidden: User \"jo\" cannot create resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"ml\"",
-            ),
             ("POST", WORKLOADS) => {
-                *exists = true;
-                (201, canary.clone())
+                *exists = refused.is_none();
+                refused.map_or((201, canary.clone()), |(code, message)| {
+                    refusal(code, "Forbidden", message)
+                })
             }
             ("DELETE", _) => {
                 assert_eq!(request.body["preconditions"]["uid"], "u");
@@ -244,4 +262,23 @@ fn a_missing_right_to_create_a_canary_is_named() {
         (&last["level"], &last["message"]),
         (&json!("Warn"), &json!(expected))
     );
+}
+
+#[test]
+fn a_canary_that_a_webhook_or_the_server_refuses_is_a_failed_check() {
+    let webhook = "admission webhook \"pods.corp\" denied the request: no owner";
+    for (code, message) in [(403, webhook), (500, "failed calling webhook")] {
+        let (server, _) = refusing(Some((code, message)));
+        let out = ask(
+            &server.address,
+            &["doctor", "-n", "ml", "--canary", "-o", "json"],
+        );
+        let checks: Value = serde_json::from_str(&printed(&out)).unwrap();
+        let last = checks["checks"].as_array().unwrap().last().unwrap();
+        let expected = format!("not created: {message}");
+        assert_eq!(
+            (&last["level"], &last["message"]),
+            (&json!("Fail"), &json!(expected))
+        );
+    }
 }
