@@ -81,6 +81,7 @@ pub async fn cp(cluster: &ClusterReader, args: &CpArgs) -> Result<Vec<OsString>>
     let mut words = target.verb("cp", args.container.as_deref());
     words.extend(args.no_preserve.then(|| "--no-preserve".into()));
     words.extend(args.retries.map(|n| format!("--retries={n}").into()));
+    words.push("--".into());
     words.extend(paths.into_iter().zip(parsed).map(|(local, remote)| {
         let remote = remote.map(|(_, _, path)| format!("{}:{path}", target.pod));
         remote.unwrap_or_else(|| local.to_owned()).into()
@@ -94,11 +95,11 @@ pub async fn port_forward(
     args: &PortForwardArgs,
 ) -> Result<Vec<OsString>> {
     let target = Target::of(cluster, &args.member).await?;
-    let pod = format!("pod/{}", target.pod);
-    let words = ["port-forward", "-n", &target.namespace, &pod];
+    let words = ["port-forward", "-n", &target.namespace];
     let mut words: Vec<OsString> = words.map(OsString::from).into();
     let address = args.address.as_ref();
     words.extend(address.map(|a| format!("--address={a}").into()));
+    words.extend(["--".into(), format!("pod/{}", target.pod).into()]);
     words.extend(args.ports.iter().map(OsString::from));
     Ok(words)
 }

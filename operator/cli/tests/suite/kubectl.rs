@@ -114,15 +114,15 @@ fn cp_takes_a_member_on_one_side() {
     for (args, expected) in [
         (
             "cp llama:/tmp/trace trace -n ml",
-            "cp -n ml -c t llama-workers-0:/tmp/trace trace",
+            "cp -n ml -c t -- llama-workers-0:/tmp/trace trace",
         ),
         (
             "cp -n ml llama/2:/tmp/trace - --retries -1",
-            "cp -n ml -c t --retries=-1 llama-workers-2:/tmp/trace -",
+            "cp -n ml -c t --retries=-1 -- llama-workers-2:/tmp/trace -",
         ),
         (
             "cp -n ml -c s --no-preserve config llama/workers-0-1:/tmp/config",
-            "cp -n ml -c s --no-preserve config llama-workers-1:/tmp/config",
+            "cp -n ml -c s --no-preserve -- config llama-workers-1:/tmp/config",
         ),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
@@ -143,7 +143,7 @@ fn ports_are_forwarded_to_the_pod_of_the_member() {
     let args: Vec<&str> = args.split(' ').collect();
     assert_eq!(
         arguments(&running(), &args),
-        "port-forward -n ml pod/llama-workers-1 --address=127.0.0.1 8080:80 :6006"
+        "port-forward -n ml --address=127.0.0.1 -- pod/llama-workers-1 8080:80 :6006"
     );
 }
 
