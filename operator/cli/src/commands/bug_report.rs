@@ -59,10 +59,33 @@ fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    // An existing file may be open to others. If it stays, the creation fails.
+    let _ = std::fs::remove_file(&part);
     let written = options.open(&part).and_then(|mut f| f.write_all(bytes));
     let written = written.and_then(|()| std::fs::rename(&part, path));
     written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_an_earlier_run_does_not_open_the_new_one_to_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("names.txt");
+        let part = folder.path().join("names.txt.part");
+        std::fs::write(&part, "old").unwrap();
+        set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
+        save(&path, b"new").unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
 }
