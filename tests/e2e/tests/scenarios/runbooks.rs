@@ -93,7 +93,9 @@ fn looks(page: &str) -> Vec<RenderOptions> {
 
 /// Commands of an alert's description. A command ends with its clause.
 fn looks_of_alert(description: &str) -> Vec<RenderOptions> {
-    let description = description.replace("{{ $labels.namespace }}", "NAMESPACE");
+    let description = description
+        .replace("{{ $labels.namespace }}", "NAMESPACE")
+        .replace("{{ or $labels.workload `NAME` }}", "NAME");
     let commands = description.match_indices("kubectl ");
     commands
         .filter_map(|(at, _)| {
