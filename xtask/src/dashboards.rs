@@ -1,6 +1,7 @@
 //! The dashboards for Grafana in `config/components/dashboards`, from the tables in `xtask/dashboards`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ const SHIPPED: [(&str, &str); 4] = [
     ("agents", "Agents"),
 ];
 /// Where the pages of the docs are.
-const DOCS: &str = "https://github.com/lockstep-dev/lockstep/blob/main/docs";
+const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs");
 /// What a reader of a panel chooses.
 const NARROWED: &str = r#"cluster=~"$cluster", job=~"$job", instance=~"$instance""#;
 /// Columns of Grafana's grid.
@@ -166,28 +167,26 @@ fn data_link(to: &str, own: &str, table: bool) -> Result<Value> {
         "__field.labels"
     };
     let label = |name: &str| format!("${{{part}.{name}}}");
-    let (title, board, chosen) = match to {
-        "agents" => ("Agents", "agents", String::new()),
-        "instance" => (
-            "This process",
-            own,
-            format!("&var-instance={}", label("instance")),
-        ),
-        "namespace" | "name" => (
+    let (title, board, chosen): (_, _, &[(&str, &str)]) = match to {
+        "agents" => ("Agents", "agents", &[]),
+        "instance" => ("This process", own, &[("instance", "instance")]),
+        "namespace" => (
             "Workloads of this namespace",
             "workload",
-            format!("&var-namespace={}", label("namespace")),
+            &[("namespace", "namespace")],
+        ),
+        "name" => (
+            "This workload",
+            "workload",
+            &[("namespace", "namespace"), ("workload", "name")],
         ),
         _ => anyhow::bail!("no link {to}"),
     };
-    let (title, chosen) = match to {
-        "name" => (
-            "This workload",
-            format!("{chosen}&var-workload={}", label("name")),
-        ),
-        _ => (title, chosen),
-    };
-    let url = format!("{}{chosen}&${{__url_time_range}}", address(board));
+    let mut url = address(board);
+    for (variable, from) in chosen {
+        let _ = write!(url, "&var-{variable}={}", label(from));
+    }
+    url.push_str("&${__url_time_range}");
     Ok(json!({"title": title, "url": url}))
 }
 

@@ -106,14 +106,19 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
     out
 }
 
-/// Lines of a page outside code blocks.
-fn prose(page: &str) -> impl Iterator<Item = &str> {
+/// Lines of a page, each with whether it is outside code blocks.
+pub(crate) fn lines(page: &str) -> impl Iterator<Item = (&str, bool)> {
     let mut code = false;
-    page.lines().filter(move |line| {
+    page.lines().map(move |line| {
         let fence = line.trim_start().starts_with("```");
         code ^= fence;
-        !code && !fence
+        (line, !code && !fence)
     })
+}
+
+/// Lines of a page outside code blocks.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    lines(page).filter_map(|(line, prose)| prose.then_some(line))
 }
 
 /// Relative targets of `[text](target)`.

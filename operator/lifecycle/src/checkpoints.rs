@@ -211,7 +211,7 @@ pub(crate) fn has_finished<'m>(
     facts: &Facts<'_>,
     ledger: &Ledger,
     domain: &DomainLedger,
-    members: impl Iterator<Item = &'m Member> + Clone,
+    mut members: impl Iterator<Item = &'m Member> + Clone,
 ) -> bool {
     let recorded = ledger.progress.as_ref();
     let total = recorded.and_then(|p| p.total);
@@ -226,6 +226,5 @@ pub(crate) fn has_finished<'m>(
         let end = pod.and_then(|p| facts.observe(m, p).end_at(domain.attempt));
         ledger.completed.contains(m) || end.is_some_and(|(code, _)| code == 0)
     };
-    let mut members = members;
     total.zip(last).is_some_and(|(total, step)| step >= total) && members.all(ended)
 }

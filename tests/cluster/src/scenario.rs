@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::{Api, Client, ResourceExt};
 use lockstep_api::condition::ConditionStatus;
-use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{CheckpointRequest, Phase, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, TrainingWorkload, condition, names};
 use serde_json::{Value, json};
 
@@ -303,6 +303,15 @@ impl Scenario<'_> {
             })
             .await?;
         workload.status.context("status")
+    }
+
+    /// The last request for a checkpoint, with its outcome.
+    pub async fn checkpoint_request(&self, name: &str) -> Result<CheckpointRequest> {
+        let status = self.workloads().get(name).await?.status;
+        let status = status.context("a status")?;
+        let (_, last) = status.checkpoint_requests().next().context("no request")?;
+        ensure!(!last.is_open(), "the request is open");
+        Ok(last.clone())
     }
 
     /// Waits until no pod of a workload is left.

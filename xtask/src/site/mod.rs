@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::bundle::REPOSITORY;
-use crate::links::normal;
+use crate::links::{below, lines, normal};
 
 pub use self::built::broken;
 pub use self::clicks::{Clicks, clicks};
@@ -92,7 +92,7 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
 /// A file is unreadable.
 pub fn pages(root: &Path, version: &str) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = Vec::new();
-    crate::links::below(&root.join(DOCS), &mut files)?;
+    below(&root.join(DOCS), &mut files)?;
     let sidebar = sidebar(root)?;
     let of_root = sidebar.iter().map(|page| page.path.as_path());
     let of_root = of_root.filter(|path| !path.starts_with(DOCS));
@@ -131,13 +131,8 @@ fn place(path: &Path) -> PathBuf {
 /// A page whose relative links lead to pages of the site or to the repository.
 fn lead(root: &Path, page: &Path, text: &str, version: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut code = false;
-    for line in text.lines() {
-        let fence = line.trim_start().starts_with("```");
-        code ^= fence;
-        if code || fence {
-            out.push_str(line);
-        } else {
+    for (line, prose) in lines(text) {
+        if prose {
             let mut parts = line.split("](");
             out.extend(parts.next());
             for part in parts {
@@ -145,6 +140,8 @@ fn lead(root: &Path, page: &Path, text: &str, version: &str) -> String {
                 let target = address(root, page, target, version);
                 out.extend(["](", &target, ")", rest]);
             }
+        } else {
+            out.push_str(line);
         }
         out.push('\n');
     }

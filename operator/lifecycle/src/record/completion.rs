@@ -1,13 +1,14 @@
 //! Stage 02: members that have succeeded, and the end of the workload.
 
 use lockstep_api::condition::reasons;
+use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::words::span;
 use lockstep_api::workload::{OnTimeout, SuccessOperator};
 
 use crate::checkpoints::{deadline_id, has_finished};
 use crate::facts::Facts;
 use crate::failure::domain::DomainScope;
-use crate::ledger::{Ledger, Outcome};
+use crate::ledger::{DomainLedger, Ledger, Outcome};
 use crate::waiting::scheduling_timed_out;
 use crate::wake::Wake;
 
@@ -35,7 +36,7 @@ fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
             if entry.incident.is_some() {
                 continue;
             }
-            let mut finished = None;
+            let mut known = None;
             for member in &domain.members {
                 let pod = facts.current(entry, member);
                 let is_new = !ledger.completed.contains(member);
@@ -46,19 +47,26 @@ fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
                 let end = facts.observe(member, pod).end_at(entry.attempt);
                 let at = end.map_or(facts.now, |(_, at)| at);
                 let replies = entry.request_to_end(facts, &domain.key, at).is_some();
-                let mut has_finished = || {
-                    *finished.get_or_insert_with(|| {
-                        let membership = ledger.membership(facts.spec());
-                        let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
-                        has_finished(facts, ledger, entry, scope.all.into_iter())
-                    })
-                };
-                if !replies || has_finished() {
+                let finished = || all_finished(facts, ledger, gang, domain, entry);
+                if !replies || *known.get_or_insert_with(finished) {
                     ledger.completed.insert(member.clone());
                 }
             }
         }
     }
+}
+
+/// True if the whole training of a domain has finished.
+fn all_finished(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    domain: &Domain,
+    entry: &DomainLedger,
+) -> bool {
+    let membership = ledger.membership(facts.spec());
+    let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
+    has_finished(facts, ledger, entry, scope.all.into_iter())
 }
 
 fn end(

@@ -205,13 +205,13 @@ fn restart_after_request(
     let view = facts.gang_view(&pass.scope.gang.key);
     let is_preempted = view.is_some_and(|v| v.checkpoint_request.is_some());
     // The other domains are asked for the same stop.
-    let is_awaited = reason != CheckpointOccasion::User
+    let others_asked = reason != CheckpointOccasion::User
         && (pass.ledger.domains.values())
             .any(|d| d.open_request().is_some_and(|r| r.id == request.id));
     // Pod status shows the success later than the reports.
     let finished = has_finished(facts, pass.ledger, entry, members.iter().map(|(m, _)| *m));
     let stops = entry.incident.is_some() || is_preempted || facts.spec().suspend;
-    if stops || is_awaited || finished {
+    if stops || others_asked || finished {
         return;
     }
     // Members that an edit adds restart the others once they are placed.

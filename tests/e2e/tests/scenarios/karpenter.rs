@@ -109,14 +109,23 @@ async fn left_once(t: &Scenario<'_>, node_left: &str) -> Result<HistoryEntry> {
     Ok(last)
 }
 
+/// The same after the loss of the node, which is charged. `why` is a part of its message.
+async fn lost_once(t: &Scenario<'_>, node_left: &str, why: &str) -> Result<()> {
+    let last = left_once(t, node_left).await?;
+    ensure!(
+        last.cause.kind == CauseKind::NodeLost && last.cause.message.contains(why) && last.counted,
+        "{last:?}"
+    );
+    Ok(())
+}
+
 /// Checks that the gang has saved for this reason, and that its restart cost no step and no charge.
 async fn saved_for(
     t: &Scenario<'_>,
     reason: CheckpointOccasion,
     last: &HistoryEntry,
 ) -> Result<()> {
-    let status = t.workloads().get("g").await?.status.context("a status")?;
-    let (_, request) = status.checkpoint_requests().next().context("no request")?;
+    let request = t.checkpoint_request("g").await?;
     ensure!(
         request.reason == reason
             && request.outcome == Some(CheckpointOutcome::Saved)
@@ -195,14 +204,7 @@ async fn a_gang_that_has_left_a_silent_node_does_not_move_when_karpenter_repairs
         karpenter.vanish(&left).await?;
         t.restarted("g", 1).await?;
         ten_minutes_pass(t, &left).await?;
-        let last = left_once(t, &left).await?;
-        ensure!(
-            last.cause.kind == CauseKind::NodeLost
-                && last.cause.message.contains("not ready")
-                && last.counted,
-            "{last:?}"
-        );
-        Ok(())
+        lost_once(t, &left, "not ready").await
     })
     .await
 }
@@ -214,14 +216,7 @@ async fn a_gang_leaves_a_silent_node_once_when_karpenter_repairs_it_first() -> R
         let left = started(t, json!({}), json!({"nodeLostSeconds": 3600})).await?;
         karpenter.vanish(&left).await?;
         ten_minutes_pass(t, &left).await?;
-        let last = left_once(t, &left).await?;
-        ensure!(
-            last.cause.kind == CauseKind::NodeLost
-                && last.cause.message.contains("was deleted")
-                && last.counted,
-            "{last:?}"
-        );
-        Ok(())
+        lost_once(t, &left, "was deleted").await
     })
     .await
 }

@@ -44,6 +44,20 @@ fn rig(container: &serde_json::Value) -> Rig {
 }
 
 impl Rig {
+    /// Lets the program of the supervisor begin its first attempt.
+    fn begin(&self, checkpoint: Option<SavePolicyOrder>) {
+        self.runtime.link(true);
+        let says = |command| self.runtime.command("u", &command);
+        says(SupervisorCommand::Hold { attempt: 1 });
+        says(SupervisorCommand::Release {
+            attempt: 1,
+            coordinator: None,
+            peers: Vec::new(),
+            progress: None,
+            checkpoint,
+        });
+    }
+
     fn act(&self, action: &Action) {
         self.runtime.act(&self.pod, action);
     }
@@ -197,19 +211,11 @@ async fn a_stop_that_is_repeated_a_moment_sooner_sends_no_second_signal() {
     let rig = rig(&json!({"name": "c", "image": "i",
         "command": ["/lockstep/lockstep-run", "exec", "--", "train"]}));
     let id = rig.running().await;
-    rig.runtime.link(true);
-    let says = |command| rig.runtime.command("u", &command);
-    says(SupervisorCommand::Hold { attempt: 1 });
-    says(SupervisorCommand::Release {
-        attempt: 1,
-        coordinator: None,
-        peers: Vec::new(),
-        progress: None,
-        checkpoint: Some(SavePolicyOrder {
-            hold_stop_seconds: Some(25),
-            ..SavePolicyOrder::default()
-        }),
-    });
+    let policy = SavePolicyOrder {
+        hold_stop_seconds: Some(25),
+        ..SavePolicyOrder::default()
+    };
+    rig.begin(Some(policy));
     for millis in [30_000, 29_980] {
         rig.act(&Action::Stop {
             id: id.clone(),
@@ -239,17 +245,9 @@ async fn a_supervised_program_answers_a_request_for_a_checkpoint_as_its_environm
         let rig = rig(&json!({"name": "c", "image": "i", "env": env,
             "command": ["/lockstep/lockstep-run", "exec", "--", "train"]}));
         rig.running().await;
-        rig.runtime.link(true);
         let says = |command| rig.runtime.command("u", &command);
         let state = || rig.runtime.supervisor("u").unwrap();
-        says(SupervisorCommand::Hold { attempt: 1 });
-        says(SupervisorCommand::Release {
-            attempt: 1,
-            coordinator: None,
-            peers: Vec::new(),
-            progress: None,
-            checkpoint: None,
-        });
+        rig.begin(None);
         pass(Duration::from_secs(1)).await;
         let request = SaveRequestOrder {
             id: "a".into(),

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use kube::api::DeleteParams;
-use lockstep_api::workload::{CheckpointOccasion, CheckpointOutcome, CheckpointRequest, Phase};
+use lockstep_api::workload::{CheckpointOccasion, CheckpointOutcome, Phase};
 use lockstep_cluster::eventually;
 use lockstep_cluster::scenario::{Scenario, node};
 use lockstep_containers::Job;
@@ -24,16 +24,6 @@ const AT_STAKE: u64 = 200;
 const GANGS: [&str; 2] = ["asked", "unasked"];
 const URGENT: &str = "urgent";
 
-/// The last request for a checkpoint, with its outcome.
-pub(crate) async fn last_request(t: &Scenario<'_>, name: &str) -> Result<CheckpointRequest> {
-    let status = t.workloads().get(name).await?.status.context("a status")?;
-    let domains = status.domains.into_iter();
-    let mut requests = domains.filter_map(|d| d.checkpoint_request);
-    let last = requests.next().context("no request")?;
-    ensure!(last.outcome.is_some(), "the request is open");
-    Ok(last)
-}
-
 /// Waits for the outcome of a request for this reason and checks that it is a checkpoint that lost
 /// fewer steps than this.
 pub(crate) async fn saved_for(
@@ -44,7 +34,7 @@ pub(crate) async fn saved_for(
 ) -> Result<i64> {
     let what = format!("{name} to have saved for {reason:?}");
     let last = eventually(&what, LIMIT, async || {
-        let last = last_request(t, name).await?;
+        let last = t.checkpoint_request(name).await?;
         ensure!(last.reason == reason, "{last:?}");
         Ok(last)
     })
@@ -71,15 +61,13 @@ fn manifest(job: &Job, name: &str, spec: Value) -> Result<Value> {
 
 /// Starts both gangs of two members.
 async fn pair(t: &Scenario<'_>, spec: &Value) -> Result<[Job; 2]> {
-    let mut jobs = Vec::new();
-    for name in GANGS {
+    let start = async |name| {
         let job = Job::of(t, name, 2)?;
         t.create(manifest(&job, name, spec.clone())?).await?;
         job.trains(t, 0).await?;
-        jobs.push(job);
-    }
-    ensure!(jobs.len() == 2);
-    jobs.try_into().ok().context("two jobs")
+        anyhow::Ok(job)
+    };
+    Ok([start(GANGS[0]).await?, start(GANGS[1]).await?])
 }
 
 /// Waits until steps are at stake. Returns the step.
@@ -127,7 +115,7 @@ async fn continues(
             status.restarts
         );
     }
-    let unasked = last_request(t, GANGS[1]).await;
+    let unasked = t.checkpoint_request(GANGS[1]).await;
     ensure!(unasked.is_err(), "{unasked:?}");
     Ok(())
 }

@@ -184,7 +184,7 @@ async fn a_gang_without_another_node_saves_before_the_deadline_and_continues() -
         let signal = Signal::label(time_of_day() + TimeDelta::seconds(100));
         signal.set(t, &left).await?;
         let asked = async || {
-            let last = requests::last_request(t, GPT).await?;
+            let last = t.checkpoint_request(GPT).await?;
             ensure!(last.reason == CheckpointOccasion::NodeLeaving, "{last:?}");
             Ok(())
         };
