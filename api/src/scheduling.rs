@@ -5,6 +5,7 @@
 //! conditions.
 
 mod move_target;
+mod node_demand;
 mod preemption;
 mod queue;
 
@@ -16,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::move_target::MoveTarget;
+pub use self::node_demand::{AutoscalerMode, NodeDemand};
 pub use self::preemption::{
     BindingProgress, NextBest, Preemption, PreemptionRequest, Preemptor, Victim,
 };
@@ -253,6 +255,10 @@ pub struct PodGroupStatus {
     /// Nodes for a move of the running gang away from nodes with signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_target: Option<MoveTarget>,
+    /// Nodes that a node autoscaler is asked to add. Removed once the gang is placed, or no longer lacks
+    /// nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demand: Option<NodeDemand>,
 }
 
 impl PodGroupStatus {

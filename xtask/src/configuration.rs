@@ -13,9 +13,12 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprCall, Fields, Item, Lit, Type};
 
 /// Sources of the types and their rules.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 9] = [
     "api/src/node_signal/mod.rs",
+    "api/src/scheduling/node_demand.rs",
     "api/src/workload/schedule.rs",
+    "operator/manager/src/config/autoscaler.rs",
+    "operator/manager/src/config/kueue.rs",
     "operator/manager/src/config/mod.rs",
     "operator/manager/src/config/rules.rs",
     "operator/scheduler/src/config.rs",

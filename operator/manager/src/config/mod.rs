@@ -2,7 +2,9 @@
 //! silently ignored is worse than none. Whether preemption is enabled, the mode of node signals and the
 //! log level follow changes of the file ([`live`]). All other settings are read once.
 
+mod autoscaler;
 mod convert;
+mod kueue;
 pub mod live;
 mod rules;
 mod source;
@@ -19,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+pub use self::autoscaler::AutoscalerConfig;
+pub use self::kueue::KueueConfig;
 pub use self::source::ConfigSource;
 
 /// All settings of the manager. Every key has a default. Durations are written as in Go (`15s`,
@@ -49,6 +53,10 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     /// Signals of nodes.
     pub node_health: NodeHealthConfig,
+    /// Nodes on demand.
+    pub autoscaler: AutoscalerConfig,
+    /// Quota of teams by Kueue.
+    pub kueue: KueueConfig,
     /// Selection of the node agents' pods.
     pub agents: AgentConfig,
     /// The supervisor of training processes.
@@ -68,6 +76,8 @@ impl Default for Config {
             scheduling: SchedulingConfig::default(),
             scheduler: SchedulerConfig::default(),
             node_health: NodeHealthConfig::default(),
+            autoscaler: AutoscalerConfig::default(),
+            kueue: KueueConfig::default(),
             agents: AgentConfig::default(),
             supervisor: SupervisorConfig::default(),
         }

@@ -22,7 +22,8 @@ impl Config {
             .chain(self.workloads.backoff_rules())
             .chain(self.other_rules())
             .chain(self.scheduler.rules())
-            .chain(self.node_health.rules());
+            .chain(self.node_health.rules())
+            .chain(self.autoscaler.rules());
         let broken = rules.into_iter().find(|rule| !rule.holds);
         broken.map_or(Ok(()), |rule| Err(ConfigError::Value(rule)))
     }

@@ -418,6 +418,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         move_target: record.move_target.clone(),
         reservation: record.reservation.clone(),
         queue: None,
+        demand: None,
     }
 }
 
