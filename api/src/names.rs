@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 
+use chrono::{DateTime, Utc};
+
 use crate::member::Member;
 
 /// Prefix of all labels, annotations and gates of Lockstep. Templates must not use it.
@@ -164,6 +166,13 @@ pub fn pod_group_name(workload: &str, workload_uid: &str, gang_key: &str) -> Str
 pub fn native_workload_name(workload: &str, workload_uid: &str, templates: &str) -> String {
     let hash = short_hash(&[workload_uid, templates]);
     format!("{}-{hash}", cut(workload, 0))
+}
+
+/// Name of the `ProvisioningRequest` for a try of a gang's node demand. Each try has its own, because
+/// the spec of a request is immutable and its failure final.
+pub fn provisioning_request_name(pod_group: &str, number: i32, since: DateTime<Utc>) -> String {
+    let hash = short_hash(&[pod_group, &since.to_rfc3339()]);
+    format!("{pod_group}-{number}-{hash}")
 }
 
 /// Common prefix of the names of a workload's PodGroups and native groups. [`pod_group_name`] keeps

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::move_target::MoveTarget;
-pub use self::node_demand::{AutoscalerMode, NodeDemand};
+pub use self::node_demand::{AutoscalerMode, NodeDemand, ProvisioningPhase, ProvisioningState};
 pub use self::preemption::{
     BindingProgress, NextBest, Preemption, PreemptionRequest, Preemptor, Victim,
 };

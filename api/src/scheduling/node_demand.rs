@@ -42,3 +42,33 @@ impl NodeDemand {
         self.failed_at.is_none()
     }
 }
+
+/// What a node autoscaler reports about the `ProvisioningRequest` of a demand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvisioningState {
+    /// Name of the request ([`provisioning_request_name`](crate::names::provisioning_request_name)).
+    pub name: String,
+    /// Its state.
+    pub phase: ProvisioningPhase,
+    /// Time at which it entered this state.
+    pub since: DateTime<Utc>,
+    /// The autoscaler's words about this state. May be empty.
+    pub message: String,
+}
+
+/// State of a `ProvisioningRequest`, from its conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProvisioningPhase {
+    /// No autoscaler has accepted it.
+    Created,
+    /// An autoscaler is going to add nodes.
+    Accepted,
+    /// The capacity exists.
+    Provisioned,
+    /// The capacity cannot be had. Final.
+    Failed,
+    /// The autoscaler no longer keeps the capacity for the gang.
+    BookingExpired,
+    /// The autoscaler removes the nodes.
+    CapacityRevoked,
+}

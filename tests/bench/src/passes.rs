@@ -399,6 +399,7 @@ impl World {
             }),
             preemption_priority: None,
             checkpoint_wait: None,
+            provisioning: None,
         };
         self.gangs.insert(key, Arc::new(input));
     }

@@ -19,7 +19,9 @@ use lockstep_api::PodGroup;
 use lockstep_api::gangs::{Assignments, Gang};
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
-use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyLevel};
+use lockstep_api::scheduling::{
+    Placement, PodGroupStatus, PreemptionPolicy, ProvisioningState, TopologyLevel,
+};
 use lockstep_api::workload::{AvoidedNode, Backend, GangMove};
 use lockstep_model::cluster::neighbours::LabelSelector;
 use lockstep_model::common::quantity::InvalidQuantity;
@@ -55,6 +57,9 @@ pub struct GangInput {
     pub preemption_priority: Option<i32>,
     /// Longest wait for checkpoints of victims, from its priority class.
     pub checkpoint_wait: Option<Duration>,
+    /// State of the `ProvisioningRequest` for the current try of the gang's node demand. `None`: none
+    /// is seen.
+    pub provisioning: Option<ProvisioningState>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -278,6 +283,7 @@ impl GangInput {
     pub(crate) fn alike(&self, other: &Self) -> bool {
         self.key == other.key
             && self.preemption_priority == other.preemption_priority
+            && self.provisioning == other.provisioning
             && (Arc::ptr_eq(&self.gang, &other.gang) || self.gang == other.gang)
             && self.group.alike(&other.group)
             && (Arc::ptr_eq(&self.workload, &other.workload)

@@ -49,6 +49,7 @@ pub fn record(
         gang: shape,
         preemption_priority,
         checkpoint_wait,
+        provisioning: _,
     } = gang;
     let ledger = &workload.members;
     let requested = group.status.checkpoint_request.as_ref();
@@ -332,6 +333,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         }),
         preemption_priority: record.preemption_priority,
         checkpoint_wait: record.checkpoint_wait_seconds.map(Duration::from_secs),
+        provisioning: None,
     })
 }
 

@@ -108,6 +108,7 @@ impl GangInput {
             gang,
             preemption_priority: class.and_then(|c| c.preemption_priority),
             checkpoint_wait: class.and_then(|c| c.checkpoint_wait),
+            provisioning: None,
         })
     }
 }

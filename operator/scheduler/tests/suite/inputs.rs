@@ -81,6 +81,7 @@ pub fn gang(
         }),
         preemption_priority: None,
         checkpoint_wait: None,
+        provisioning: None,
     }
 }
 
