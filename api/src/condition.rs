@@ -165,6 +165,13 @@ pub mod reasons {
     pub const NO_TOPOLOGY_LABEL: &str = "NoTopologyLabel";
     /// The cluster could not hold the gang even without other work, so the gang is not placed.
     pub const EXCEEDS_CLUSTER: &str = "ExceedsCluster";
+    /// A node autoscaler was asked for nodes. The gang waits for them.
+    pub const NODES_REQUESTED: &str = "NodesRequested";
+    /// The gang for which a node autoscaler was asked for nodes is placed.
+    pub const NODES_PROVIDED: &str = "NodesProvided";
+    /// A node autoscaler did not add nodes that suffice for the gang. After three tries, the gang is
+    /// placed only if it fits.
+    pub const NODES_NOT_PROVIDED: &str = "NodesNotProvided";
     /// A policy, Pod Security or RBAC refused a pod, and all pods of the gang were deleted.
     pub const FORBIDDEN: &str = "Forbidden";
     /// A webhook changed a part of a pod by which Lockstep identifies or places the pod, and all pods of

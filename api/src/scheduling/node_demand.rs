@@ -25,6 +25,8 @@ pub struct NodeDemand {
     pub number: i32,
     /// Start of this try.
     pub since: DateTime<Utc>,
+    /// Start of the first try.
+    pub requested_at: DateTime<Utc>,
     /// End of this try, if it has failed. The next try follows 10 min later; the wait doubles. After
     /// three tries the gang is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,6 +42,15 @@ impl NodeDemand {
     /// True while the autoscaler is to be asked.
     pub fn is_open(&self) -> bool {
         self.failed_at.is_none()
+    }
+
+    /// The demand without its message.
+    #[must_use]
+    pub fn without_words(&self) -> Self {
+        Self {
+            message: String::new(),
+            ..self.clone()
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+pub mod demand;
+
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -203,6 +205,10 @@ fn no_preemption(why: &NoPreemption) -> String {
             "no workload is preempted for this gang: the result of the pods' dry run is unknown ({why})"
         ),
         NoPreemption::Paced(reached) => paced(reached),
+        NoPreemption::PrefersNewNodes { until } => format!(
+            "no workload is preempted for this gang before {}: new nodes are preferred (autoscaler.scaleUpBeforePreemption)",
+            time(*until)
+        ),
     }
 }
 

@@ -42,7 +42,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(11);
 /// one.
 const REFUSALS: i32 = 3;
 /// Constraint of a claim that another pod mounts.
-const CLAIM_IN_USE: &str = "ReadWriteOncePod claim that another pod mounts";
+pub(crate) const CLAIM_IN_USE: &str = "ReadWriteOncePod claim that another pod mounts";
 
 /// Excludes nodes that kube-scheduler refuses for pinned pods for too long, and records the reason.
 /// Adds the UIDs of all refused pods to `refused`.

@@ -1,6 +1,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_api::workload::Backend;
 use lockstep_model::Rules;
 
@@ -43,6 +44,10 @@ pub struct SchedulerSettings {
     pub concurrent_moves: usize,
     /// Nodes with a deadline nearer than this are the last choice.
     pub move_horizon: Duration,
+    /// How a node autoscaler learns which nodes waiting gangs lack.
+    pub autoscaler: AutoscalerMode,
+    /// For this time a gang that lacks nodes waits for new nodes and does not preempt.
+    pub scale_up_before_preemption: Duration,
     /// Changes within this time share one cycle.
     pub debounce: Duration,
     /// Longest debounce, for slow cycles without a result.
@@ -69,6 +74,8 @@ impl Default for SchedulerSettings {
             keeps_nominations: true,
             concurrent_moves: 2,
             move_horizon: Duration::from_hours(24),
+            autoscaler: AutoscalerMode::Off,
+            scale_up_before_preemption: Duration::ZERO,
             debounce: Duration::from_millis(20),
             gather_at_most: Duration::from_millis(500),
         }

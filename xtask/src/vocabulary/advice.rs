@@ -79,6 +79,15 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "use fewer or smaller members, set a lower `minCount`, or add nodes",
     ),
     (
+        r::NODES_REQUESTED,
+        "wait; `kubectl lockstep explain NAME` shows what the autoscaler reports",
+    ),
+    (r::NODES_PROVIDED, ""),
+    (
+        r::NODES_NOT_PROVIDED,
+        "check the limits of the autoscaler and the fields in the message; a change of the spec begins with the first try again",
+    ),
+    (
         r::FORBIDDEN,
         "change the template or the policy in the message; Lockstep retries",
     ),

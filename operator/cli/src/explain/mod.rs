@@ -4,7 +4,7 @@ mod render;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types};
-use lockstep_api::scheduling::{NextBest, PodGroupStatus, Preemption, QueueStatus};
+use lockstep_api::scheduling::{NextBest, NodeDemand, PodGroupStatus, Preemption, QueueStatus};
 use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -59,6 +59,9 @@ pub struct GangStory {
     pub preempted: Option<Condition>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evicts: Option<Evicts>,
+    /// Nodes that a node autoscaler is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demand: Option<NodeDemand>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoids: Vec<(String, String)>,
 }
@@ -127,7 +130,7 @@ pub fn explain(story: &Story) -> WorkloadReport {
             gang.state = GangReportState::Ended;
             (gang.members, gang.nodes) = (0, 0);
             gang.message.clear();
-            gang.queue = None;
+            (gang.queue, gang.demand) = (None, None);
         }
         let ledger = status.gangs.iter().find(|g| g.key == gang.gang);
         gang.avoids = ledger
@@ -180,6 +183,7 @@ fn gang(group: &PodGroup) -> GangStory {
         message: scheduled.map(|c| c.message.clone()).unwrap_or_default(),
         preempted: preempted.filter(is_relevant).cloned(),
         evicts: status.preemption.as_ref().map(evicts),
+        demand: status.demand.clone(),
         avoids: Vec::new(),
     }
 }

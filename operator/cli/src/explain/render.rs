@@ -1,5 +1,6 @@
 use std::fmt::Write;
 
+use lockstep_api::scheduling::NodeDemand;
 use lockstep_api::workload::Phase;
 
 use super::{GangReportState, GangStory, WorkloadReport};
@@ -112,6 +113,9 @@ fn details(out: &mut String, gang: &GangStory, options: &RenderOptions) {
     if let Some(queue) = &gang.queue {
         let _ = writeln!(out, "{name}: {}", queue.summary());
     }
+    if let Some(demand) = &gang.demand {
+        let _ = writeln!(out, "{name}: {}", demanded(demand, options));
+    }
     if let Some(c) = &gang.preempted {
         let ago = age(Some(c.last_transition_time), options.now);
         let _ = writeln!(out, "{name}: {} {ago} ago: {}", c.reason, c.message);
@@ -119,4 +123,15 @@ fn details(out: &mut String, gang: &GangStory, options: &RenderOptions) {
     for (node, reason) in &gang.avoids {
         let _ = writeln!(out, "{name}: avoids node {node}: {reason}");
     }
+}
+
+/// The current try; its words are in the message of a waiting gang.
+fn demanded(demand: &NodeDemand, options: &RenderOptions) -> String {
+    let ago = |time| age(Some(time), options.now);
+    let (number, first) = (demand.number, ago(demand.requested_at));
+    let state = match demand.failed_at {
+        Some(at) => format!("failed {} ago", ago(at)),
+        None => format!("began {} ago", ago(demand.since)),
+    };
+    format!("nodes were first requested {first} ago; try {number} {state}")
 }

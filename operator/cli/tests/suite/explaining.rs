@@ -72,6 +72,26 @@ AGE   TYPE      REASON          OBJECT                   COUNT   EVENT
 }
 
 #[test]
+fn a_gang_that_demands_nodes_is_explained_by_its_try() {
+    let text = "insufficient cpu: 1 pod needs 1 more; nodes are requested since 2026-11-18T11:01:40Z (try 2): \
+        r-2 is accepted";
+    let told = story(
+        &json!({"phase": "Pending"}),
+        &json!({"queuedAt": "2026-11-18T09:06:40Z", "conditions": [
+            condition("PodGroupInitiallyScheduled", "False", "Unschedulable", text)],
+            "demand": {"number": 2, "since": "2026-11-18T11:01:40Z", "requestedAt": "2026-11-18T10:06:40Z",
+                "message": "r-2 is accepted", "observed": {"generation": 1, "workloadGeneration": 1}}}),
+    );
+    let screen = screen(&explain(&told));
+    assert!(
+        screen.contains(&format!(
+            "\nworkload: {text}\nworkload: nodes were first requested 60m ago; try 2 began 5m ago\n"
+        )),
+        "{screen}"
+    );
+}
+
+#[test]
 fn a_gang_that_waits_for_a_volume_or_quota_is_held_and_does_not_wait_for_capacity() {
     for reason in ["VolumeMissing", "QuotaExceeded"] {
         let told = story(

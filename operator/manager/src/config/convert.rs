@@ -21,6 +21,8 @@ impl Config {
         settings.backend = self.scheduling.backend;
         settings.concurrent_moves = self.node_health.concurrent_moves;
         settings.move_horizon = time(self.node_health.move_horizon);
+        settings.autoscaler = self.autoscaler.mode;
+        settings.scale_up_before_preemption = time(self.autoscaler.scale_up_before_preemption);
         let excluded = &mut settings.rules.victims.excluded_namespaces;
         excluded.extend(own.map(str::to_owned));
         settings

@@ -15,6 +15,7 @@ use lockstep_api::condition::{reasons, types};
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::names::labels;
 use lockstep_model::pods::pod::workload_of;
+use lockstep_scheduler::messages::demand::DemandEvent;
 use lockstep_scheduler::{Memory, PodRef, StatusWrite, Step, Vacated, waves};
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -237,6 +238,9 @@ impl StepSender {
                 log(&key, &group);
                 let class = group.spec.gang.priority_class_name.as_deref();
                 self.metrics.wrote(class, &read, &status, now);
+                if let Some(event) = DemandEvent::between(&read, &status) {
+                    self.publish_demand(&group, event);
+                }
                 StepResult::Wrote(key, Box::new(group))
             }
             Err(error) => match error.class {
@@ -300,6 +304,30 @@ impl StepSender {
             }
             answer => settled(&pod.key.to_string(), "ask eviction", answer),
         }
+    }
+
+    /// Publishes on the workload that controls the pod group.
+    fn publish_demand(&self, group: &PodGroup, event: DemandEvent) {
+        let owners = group.metadata.owner_references.iter().flatten();
+        let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+        let Some(owner) = controllers.next() else {
+            return;
+        };
+        self.events.publish(EventReport {
+            regarding: ObjectReference {
+                api_version: Some(owner.api_version.clone()),
+                kind: Some(owner.kind.clone()),
+                namespace: group.metadata.namespace.clone(),
+                name: Some(owner.name.clone()),
+                uid: Some(owner.uid.clone()),
+                ..ObjectReference::default()
+            },
+            related: None,
+            warning: event.warning,
+            action: event.reason.to_owned(),
+            reason: event.reason.to_owned(),
+            note: event.note,
+        });
     }
 
     /// For a workload, its controller publishes the event.

@@ -25,6 +25,7 @@ pub struct SchedulerMetrics {
     withdrawn: Family<WithdrawnLabel, Counter>,
     many_faults: Gauge,
     idle: Family<IdleLabel, Gauge>,
+    demanded: Histogram,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -134,6 +135,7 @@ impl Default for SchedulerMetrics {
             withdrawn: Family::default(),
             many_faults: Gauge::default(),
             idle: Family::default(),
+            demanded: waits(),
         }
     }
 }
@@ -183,6 +185,13 @@ impl SchedulerMetrics {
             let length = seconds(now - queued);
             let labels = WaitLabels::new(class, how);
             self.waited.get_or_create(&labels).observe(length);
+        }
+        let placed = new.preemption.is_none() && new.placement.is_some();
+        if let Some(demand) = old.demand.as_ref()
+            && placed
+            && old.placement.is_none()
+        {
+            self.demanded.observe(seconds(now - demand.requested_at));
         }
         match (ended(old, new), &old.preemption) {
             (Some(Ok(())), Some(intent)) => {
@@ -258,6 +267,11 @@ impl SchedulerMetrics {
             self.waited.clone(),
         );
         registry.register(
+            "lockstep_node_demand_seconds",
+            "From the first request for nodes by a node autoscaler until the placement of the gang",
+            self.demanded.clone(),
+        );
+        registry.register(
             "lockstep_preemption_seconds",
             "From the decision to preempt until all members of the gang are bound",
             self.preempted_in.clone(),
@@ -315,7 +329,7 @@ fn seconds(time: TimeDelta) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_api::scheduling::{LastPreemption, Placement, Refusal};
+    use lockstep_api::scheduling::{LastPreemption, NodeDemand, Placement, Refusal};
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(1_795_000_000 + seconds, 0).unwrap()
@@ -411,14 +425,24 @@ mod tests {
         metrics.wrote(Some("urgent"), &waiting(), &intends("p"), at(10));
         metrics.wrote(Some("urgent"), &intends("p"), &placed("p"), at(25));
         metrics.wrote(None, &waiting(), &placed("q"), at(40));
+        let demanded = PodGroupStatus {
+            demand: Some(NodeDemand {
+                requested_at: at(5),
+                since: at(30),
+                ..NodeDemand::default()
+            }),
+            ..waiting()
+        };
+        metrics.wrote(None, &demanded, &placed("r"), at(95));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
             "lockstep_queue_wait_seconds_sum{priority_class=\"urgent\",how=\"preemption\"} 25",
-            "lockstep_queue_wait_seconds_sum{priority_class=\"\",how=\"free\"} 40",
+            "lockstep_queue_wait_seconds_sum{priority_class=\"\",how=\"free\"} 135",
             "lockstep_preemption_seconds_sum 15",
+            "lockstep_node_demand_seconds_sum 90",
             "lockstep_preemption_intents_withdrawn_total{reason=\"void\"} 0",
-            "lockstep_placements_total 2",
+            "lockstep_placements_total 3",
             "lockstep_accelerators_idle{reason=\"noDemand\"} 0",
             "lockstep_queue_wait_seconds_count{priority_class=\"urgent\",how=\"backfill\"} 0",
             "lockstep_scheduler_cycle_seconds_count{kind=\"preemption\",result=\"changes\"} 0",

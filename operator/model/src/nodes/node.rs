@@ -1,9 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ids::NodeName;
+use lockstep_api::time::utc;
 use lockstep_api::{NodeState, Outlook, Reach};
 use serde::Deserialize;
 
@@ -34,6 +36,8 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// Features that its kubelet declares.
     pub features: BTreeSet<String>,
+    /// `None`: unknown.
+    pub created: Option<DateTime<Utc>>,
     pub state: NodeState,
 }
 
@@ -79,6 +83,7 @@ impl Node {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             features: BTreeSet::new(),
+            created: None,
             state: NodeState::GONE,
         }
     }
@@ -97,6 +102,7 @@ impl Node {
             labels: metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.clone(),
             features: status.declared_features.iter().cloned().collect(),
+            created: metadata.creation_timestamp.as_ref().and_then(utc),
             state: NodeState {
                 reach: if out_of_service {
                     Reach::OutOfService

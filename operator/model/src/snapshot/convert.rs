@@ -92,6 +92,7 @@ impl NodeRecord {
             labels,
             taints,
             features,
+            created,
             state,
         } = node;
         let (silent_since, outage) = match state.reach {
@@ -104,6 +105,7 @@ impl NodeRecord {
             labels: labels.clone(),
             taints: taints.clone(),
             features: features.clone(),
+            created: *created,
             unschedulable: node.is_unschedulable(),
             ready: state.is_ready(),
             silent_since,
@@ -119,6 +121,7 @@ impl NodeRecord {
             labels: self.labels.clone(),
             taints: self.taints.clone(),
             features: self.features.clone(),
+            created: self.created,
             state: NodeState {
                 reach: match self.silent_since {
                     _ if self.ready => Reach::Responding,

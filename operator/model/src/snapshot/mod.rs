@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::{PodAffinityTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::Outlook;
 use lockstep_api::scheduling::{
-    Backfill, ExcludedNode, LastPreemption, MoveTarget, ObservedSpec, PreemptionRequest,
-    Reservation, TopologyLevel, Victim,
+    Backfill, ExcludedNode, LastPreemption, MoveTarget, NodeDemand, ObservedSpec,
+    PreemptionRequest, Reservation, TopologyLevel, Victim,
 };
 use lockstep_api::template::DEFAULT_GRACE;
 use lockstep_api::workload::{AvoidedNode, CheckpointRequest, FailurePolicy, GangMove};
@@ -68,6 +68,8 @@ pub struct NodeRecord {
     pub taints: Vec<Taint>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub features: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<DateTime<Utc>>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub unschedulable: bool,
     pub ready: bool,
@@ -232,6 +234,9 @@ pub struct GangRecord {
     pub excluded_nodes: Vec<ExcludedNode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
+    /// Without the autoscaler's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demand: Option<NodeDemand>,
     /// The last move away from nodes with signals, without names of signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<GangMove>,

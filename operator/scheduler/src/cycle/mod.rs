@@ -2,6 +2,7 @@
 
 mod budgets;
 mod checkpoints;
+mod demand;
 mod evict;
 mod exchange;
 mod idle;
@@ -80,6 +81,7 @@ impl Cycle<'_> {
         self.note_places(&places);
         self.permit_moves();
         exchange::break_circles(&mut self.gangs);
+        self.decide_demands();
         let idle = self.idle_accelerators(&places);
         let mut steps = self.status_writes();
         steps.append(&mut self.steps);

@@ -107,7 +107,9 @@ impl Cycle<'_> {
                 self.wake_for(&pending);
             }
             Outcome::Reused(wait) => {
-                self.queue.unsearched |= !wait.searched;
+                if !wait.searched {
+                    self.queue.unsearched.insert(at);
+                }
                 gang.pending = Some(wait.pending.clone());
                 self.wake_for(&wait.pending);
                 if let Some(kept) = self.queue.previous.get(&at).cloned() {
@@ -223,7 +225,9 @@ impl Cycle<'_> {
             }
             self.wake_for(pending);
         }
-        self.queue.unsearched |= search == VictimSearch::OverBudget;
+        if search == VictimSearch::OverBudget {
+            self.queue.unsearched.insert(at);
+        }
     }
 
     fn reserve(&mut self, at: usize, reservation: Reservation) {

@@ -10,6 +10,7 @@ use lockstep_model::{
     Eviction, Occupancy, PlacementRequest, VictimFilter, VictimRules, VictimScope,
 };
 
+use super::demand::prefers_new_nodes;
 use super::outcome::{NoCapacity, Outcome, VictimSearch};
 use super::state::Cycle;
 use super::turn::Turn;
@@ -103,6 +104,11 @@ impl Turn<'_> {
         }
         if let Some(why) = why_no_preemption(context, gang) {
             let (short, why) = (short.clone().into(), Box::new(why));
+            return Err(waits(Pending::NoPreemption { short, why }));
+        }
+        if let Some(until) = prefers_new_nodes(context, gang) {
+            let why = Box::new(NoPreemption::PrefersNewNodes { until });
+            let short = short.clone().into();
             return Err(waits(Pending::NoPreemption { short, why }));
         }
         let cache = &self.cycle.memory.inadmissible;

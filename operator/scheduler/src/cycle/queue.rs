@@ -82,13 +82,14 @@ impl Cycle<'_> {
             }
         }
         let cache = &mut self.memory.inadmissible;
-        if self.queue.unsearched || cache.outdated() {
+        let unsearched = !self.queue.unsearched.is_empty();
+        if unsearched || cache.outdated() {
             context.wake.at(context.now);
         }
         for until in cache.ends() {
             context.wake.at(until);
         }
-        cache.finish(self.queue.unsearched);
+        cache.finish(unsearched);
         places
     }
 

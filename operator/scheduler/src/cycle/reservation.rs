@@ -10,11 +10,12 @@ use chrono::DateTime;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Reservation, ReservedNode};
 use lockstep_engine::{
-    Assignment, Blocker, Cluster, GangPlacement, NodeSet, amounts_by_node, is_possible, reserve,
-    starts_at,
+    Assignment, Blocker, Cluster, GangPlacement, NodeIx, NodeSet, amounts_by_node, is_possible,
+    reserve, starts_at,
 };
 use lockstep_model::{BlockedGang, PlacementRequest, VictimFilter, blockers};
 
+use super::demand::open_since;
 use super::place::capacity_for;
 use super::state::Cycle;
 use super::turn::Turn;
@@ -27,27 +28,11 @@ use crate::size::fits;
 impl Turn<'_> {
     /// Nodes to reserve for the waiting gang, if it is among the first of its priority.
     pub(super) fn reservation(&self) -> Option<Reservation> {
-        let (context, gang, queue) = (self.context, self.gang, &self.cycle.queue);
-        // Such a gang may only use free capacity.
-        if may_never_run(gang) {
+        let (context, queue) = (self.context, &self.cycle.queue);
+        if !self.may_reserve() {
             return None;
         }
-        let ahead = queue.ahead.iter();
-        let equals: Vec<&GangState> = ahead
-            .filter(|r| r.priority == gang.priority())
-            .map(|r| &self.cycle.gangs[r.gang])
-            .collect();
-        let namespace = &gang.input.key.namespace;
-        let most = context.settings.rules.reservations_per_priority;
-        // Otherwise one namespace could hold all of them.
-        let first = !equals.iter().any(|g| g.input.key.namespace == *namespace);
-        if most == 0 || (equals.len() >= most && !first) {
-            return None;
-        }
-        let mut free = capacity_for(context, &self.cycle.capacity, gang);
-        for ahead in &queue.ahead {
-            ahead.take(&mut free);
-        }
+        let free = self.unreserved();
         let previous = queue
             .previous
             .get(&self.at)
@@ -59,11 +44,19 @@ impl Turn<'_> {
             self.is_still_possible(&free, &blockers, &kept)
                 .then_some((kept, since, blockers))
         });
-        let (chosen, since, blockers) = kept.or_else(|| {
+        let choose = || {
             let blockers = self.blockers(None);
             let chosen = self.choose(&free, &blockers)?;
             Some((chosen, context.now, blockers))
-        })?;
+        };
+        let kept = match kept {
+            Some(kept) if self.lacks_new_nodes(&kept.0) => {
+                let newer = choose().filter(|c| self.count_new(&c.0) > self.count_new(&kept.0));
+                newer.or(Some(kept))
+            }
+            kept => kept,
+        };
+        let (chosen, since, blockers) = kept.or_else(choose)?;
         let starts_at = starts_at(&free, &blockers, &self.demand().shapes, &chosen)
             .and_then(DateTime::from_timestamp_millis)
             .filter(|start| *start > context.now);
@@ -74,6 +67,109 @@ impl Turn<'_> {
             starts_at,
             nodes,
         })
+    }
+
+    /// Nodes to keep for a gang that fits only with more of the nodes that it demands: those that were
+    /// created since then, or are already reserved for it, as far as they have free capacity.
+    pub(super) fn new_nodes(&self) -> Option<Reservation> {
+        let (context, demand) = (self.context, self.demand());
+        open_since(context, self.gang)?;
+        if !self.may_reserve() {
+            return None;
+        }
+        let mut free = self.unreserved();
+        let previous = self.cycle.queue.previous.get(&self.at);
+        let kept = previous.into_iter().flat_map(|r| &r.nodes);
+        let kept: Vec<NodeIx> = kept
+            .filter_map(|on| context.cluster.ordinal(&on.node))
+            .collect();
+        let new = (0..free.node_count()).filter(|ix| self.is_new(*ix) && !kept.contains(ix));
+        let nodes: Vec<NodeIx> = kept.iter().copied().chain(new).collect();
+        let mut left: Vec<u32> = demand.shapes.iter().map(|shape| shape.count).collect();
+        let mut assignments = Vec::new();
+        for node in nodes {
+            for (shape, left) in left.iter_mut().enumerate() {
+                let of = &demand.shapes[shape];
+                let admitted = free.schedulable(node) && demand.admits(of, node);
+                let count = if admitted {
+                    pods_on(&free, node, &of.request).min(*left)
+                } else {
+                    0
+                };
+                if count == 0 {
+                    continue;
+                }
+                *left -= count;
+                for _ in 0..count {
+                    free.add_pod(node, &of.request);
+                }
+                let replica = 0;
+                assignments.push(Assignment {
+                    shape,
+                    replica,
+                    node,
+                    count,
+                });
+            }
+        }
+        let nodes = by_name(context, &self.request, &GangPlacement { assignments });
+        let same = previous.filter(|previous| previous.nodes == nodes);
+        (!nodes.is_empty() && fits(&nodes)).then(|| Reservation {
+            since: same.map_or(context.now, |previous| previous.since),
+            starts_at: None,
+            nodes,
+        })
+    }
+
+    /// True if a node that the gang demanded is free for it, and is not in its reservation.
+    fn lacks_new_nodes(&self, kept: &GangPlacement) -> bool {
+        let reserved: BTreeSet<NodeIx> = kept.assignments.iter().map(|a| a.node).collect();
+        let mut nodes = 0..self.context.cluster.node_count();
+        open_since(self.context, self.gang).is_some()
+            && nodes.any(|ix| !reserved.contains(&ix) && self.is_new(ix))
+    }
+
+    /// Number of nodes that were created since the gang demands nodes.
+    fn count_new(&self, placement: &GangPlacement) -> usize {
+        let nodes: BTreeSet<NodeIx> = placement.assignments.iter().map(|a| a.node).collect();
+        nodes.into_iter().filter(|ix| self.is_new(*ix)).count()
+    }
+
+    fn is_new(&self, node: NodeIx) -> bool {
+        let created = self.context.cluster.node(node).and_then(|n| n.created);
+        let since = open_since(self.context, self.gang);
+        // Kubernetes' times have no fractions of seconds.
+        created
+            .zip(since)
+            .is_some_and(|(created, since)| created.timestamp() >= since.timestamp())
+    }
+
+    /// True if the gang is among the first of its priority.
+    fn may_reserve(&self) -> bool {
+        let (gang, queue) = (self.gang, &self.cycle.queue);
+        // Such a gang may only use free capacity.
+        if may_never_run(gang) {
+            return false;
+        }
+        let ahead = queue.ahead.iter();
+        let equals: Vec<&GangState> = ahead
+            .filter(|r| r.priority == gang.priority())
+            .map(|r| &self.cycle.gangs[r.gang])
+            .collect();
+        let namespace = &gang.input.key.namespace;
+        let most = self.context.settings.rules.reservations_per_priority;
+        // Otherwise one namespace could hold all of them.
+        let first = !equals.iter().any(|g| g.input.key.namespace == *namespace);
+        most > 0 && (equals.len() < most || first)
+    }
+
+    /// Free capacity for the gang, less the reservations ahead of it.
+    fn unreserved(&self) -> Cluster {
+        let mut free = capacity_for(self.context, &self.cycle.capacity, self.gang);
+        for ahead in &self.cycle.queue.ahead {
+            ahead.take(&mut free);
+        }
+        free
     }
 
     /// As [`is_possible`], with reserved nodes that may take pods again as if they did now.
@@ -223,4 +319,13 @@ fn by_name(
 fn group_names(request: &PlacementRequest) -> impl Iterator<Item = &str> {
     let templates = request.templates.iter();
     templates.map(|t| t.members.first().map_or("", |m| m.group.as_str()))
+}
+
+/// Number of pods with this request that fit on the node.
+fn pods_on(free: &Cluster, node: NodeIx, request: &[i64]) -> u32 {
+    let each = free.free(node).iter().zip(request);
+    let fits = each
+        .filter(|(_, requested)| **requested > 0)
+        .map(|(free, requested)| (free / requested).max(0));
+    fits.min().and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
 }

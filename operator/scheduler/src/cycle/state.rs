@@ -97,8 +97,8 @@ pub(super) struct QueueState {
     pub searches: usize,
     /// Number of placement searches with more steps.
     pub extended_searches: usize,
-    /// True if a gang got no victim search.
-    pub unsearched: bool,
+    /// Gangs that got no victim search, by index.
+    pub unsearched: BTreeSet<usize>,
     /// Terminating capacity.
     pub leaving: OnceCell<Leaving>,
     work: OnceCell<Vec<PassingWork>>,

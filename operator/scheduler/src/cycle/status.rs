@@ -7,14 +7,17 @@ use lockstep_api::words::{checkpoint_wait, placed_in_part};
 use lockstep_model::unmet_preferences;
 
 use super::checkpoints::request;
+use super::demand::lacks_nodes;
 use super::moves::write_target;
 use super::place::closed_node_count;
 use super::state::Cycle;
 use crate::capacity::Capacity;
 use crate::context::Context;
+use crate::gang::pending::Pending;
 use crate::gang::state::{GangState, without_words};
 use crate::input::hold::GangPhase;
 use crate::memory::Memory;
+use crate::memory::backoff::next_try_at;
 use crate::messages;
 use crate::plan::{StatusWrite, Step, Vacated};
 
@@ -145,9 +148,13 @@ fn scheduled(
     let pending = gang.pending.as_ref().map(|p| {
         let text = messages::pending(p, context.cluster.dims());
         let closed = closed_node_count(context, memory, gang);
-        let text = messages::with_closed_nodes(text, closed);
-        match &gang.status.reservation {
-            Some(reservation) => messages::holds_reservation(&text, reservation),
+        let mut text = messages::with_closed_nodes(text, closed);
+        if let Some(reservation) = &gang.status.reservation {
+            text = messages::holds_reservation(&text, reservation);
+        }
+        let demand = gang.status.demand.as_ref();
+        match demand.filter(|d| d.is_open() || lacks_nodes(gang, p)) {
+            Some(demand) => messages::demand::with_demand(&text, demand),
             None => text,
         }
     });
@@ -177,7 +184,7 @@ fn scheduled(
             let reason = gang
                 .pending
                 .as_ref()
-                .map_or(reasons::UNSCHEDULABLE, |p| p.reason());
+                .map_or(reasons::UNSCHEDULABLE, |p| reason_of(gang, p));
             Some((false, reason, text))
         }
         // No report before the first attempt.
@@ -189,5 +196,16 @@ fn scheduled(
             Some((false, hold.reason(), messages::held(hold)))
         }
         (None, GangPhase::Finished) => None,
+    }
+}
+
+/// Why a gang without nodes waits.
+fn reason_of(gang: &GangState, pending: &Pending) -> &'static str {
+    let demand = gang.status.demand.as_ref();
+    let ended = demand.is_some_and(|d| !d.is_open() && next_try_at(d).is_none());
+    if ended && lacks_nodes(gang, pending) {
+        reasons::NODES_NOT_PROVIDED
+    } else {
+        pending.reason()
     }
 }

@@ -7,6 +7,7 @@ use lockstep_api::scheduling::Backfill;
 use lockstep_engine::{Cluster, Demand, GangPlacement, Infeasible};
 use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest, Requester};
 
+use super::demand::{open_since, prefers_new_nodes};
 use super::outcome::{NoCapacity, Outcome, Waiting};
 use super::place::{attempt, capacity_for, is_evictable, move_request, placement_request};
 use super::state::Cycle;
@@ -56,7 +57,9 @@ impl<'c> Turn<'c> {
             .demand(context.cluster)
             .map_err(|misfit| Pending::Held(Hold::Misfit(misfit)))?;
         // Time alone decides whether reserved nodes are lost.
-        let plain = cycle.is_plain(gang) && gang.unusable.reserved.is_empty();
+        let plain = cycle.is_plain(gang)
+            && gang.unusable.reserved.is_empty()
+            && prefers_new_nodes(context, gang).is_none();
         let ahead = &cycle.queue.ahead;
         let ends = gang.input.workload.ends.and_then(|e| e.from(context.now));
         let class = EquivalenceClass {
@@ -68,6 +71,7 @@ impl<'c> Turn<'c> {
             evictable: is_evictable(context, &gang.input),
             ahead: ahead.len(),
             later: ahead.iter().filter(|r| r.starts_after(ends)).count(),
+            demanded: open_since(context, gang),
             only: None,
         };
         // Keys that are not in use are equal to the engine.
@@ -149,7 +153,7 @@ impl<'c> Turn<'c> {
             }))
         };
         if let Some(held) = self.misfit() {
-            return waits(NoCapacity::without_search(held), None, None);
+            return waits(NoCapacity::without_search(held), None, self.new_nodes());
         }
         match self.make_capacity(short, left.clone()) {
             Ok(outcome) => outcome,

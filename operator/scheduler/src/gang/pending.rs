@@ -155,6 +155,10 @@ pub enum NoPreemption {
     /// The result of admission for its pods is unknown.
     NotAdmitted(String),
     Paced(LimitReached),
+    /// New nodes are preferred to preemption until then.
+    PrefersNewNodes {
+        until: DateTime<Utc>,
+    },
 }
 
 impl Pending {

@@ -8,7 +8,7 @@ use lockstep_api::ids::NodeName;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{
-    Backfill, MoveTarget, NodePlacement, ObservedSpec, Placement, PodGroupStatus,
+    Backfill, MoveTarget, NodeDemand, NodePlacement, ObservedSpec, Placement, PodGroupStatus,
 };
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Occupant, Pod};
@@ -453,6 +453,7 @@ pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
         conditions: conditions.collect(),
         move_target: target,
         queue: None,
+        demand: status.demand.as_ref().map(NodeDemand::without_words),
         ..status.clone()
     }
 }

@@ -13,7 +13,7 @@ use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
 use lockstep_api::scheduling::{
-    NodePlacement, Placement, PodGroupStatus, Preemption, PreemptionRequest, Refusal,
+    NodeDemand, NodePlacement, Placement, PodGroupStatus, Preemption, PreemptionRequest, Refusal,
 };
 use lockstep_api::workload::{CheckpointRequest, DisruptionMode};
 use lockstep_model::common::quantity::InvalidQuantity;
@@ -113,6 +113,7 @@ pub fn record(
         last_preemption: status.last_preemption.clone(),
         excluded_nodes: status.excluded_nodes.clone(),
         reservation: status.reservation.clone(),
+        demand: status.demand.as_ref().map(NodeDemand::without_words),
         moving: workload.moving.as_ref().map(recorded_move),
         move_target: recorded_target(workload.moving.as_ref(), status),
         ends: match workload.ends {
@@ -420,7 +421,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         move_target: record.move_target.clone(),
         reservation: record.reservation.clone(),
         queue: None,
-        demand: None,
+        demand: record.demand.clone(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use lockstep_engine::Demand;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +31,8 @@ pub(crate) struct EquivalenceClass {
     pub ahead: usize,
     /// Number of these reservations that start only after the deadline of the gang.
     pub later: usize,
+    /// Start of the open try of its node demand: it may keep nodes that were created later.
+    pub demanded: Option<DateTime<Utc>>,
     /// UID of the pod group, if the gang shares its verdict with no gang.
     pub only: Option<String>,
 }

@@ -46,6 +46,9 @@ pub struct Memory {
     /// Start of the time in which the pods of a gang are neither bound nor refused in time, by UID
     /// of its pod group.
     pub(crate) timed_out_since: HashMap<String, DateTime<Utc>>,
+    /// Start of the time in which a gang with a node demand would fit without its required levels, by
+    /// UID of its pod group.
+    pub(crate) fits_without_levels_since: HashMap<String, DateTime<Utc>>,
     /// Last requested eviction of a single pod, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
     pub(crate) evictions: Evictions,
@@ -224,6 +227,8 @@ impl Memory {
             .retain(|uid, _| pursue.contains(uid.as_str()));
         self.unusable_since
             .retain(|(uid, _), _| uids.contains(uid.as_str()));
+        self.fits_without_levels_since
+            .retain(|uid, _| uids.contains(uid.as_str()));
         self.claims.retain(|uid| uids.contains(uid));
         self.undecided.retain(|uid| uids.contains(uid));
         self.status_written_at

@@ -6,6 +6,7 @@
 mod admitted;
 mod budgets;
 mod checkpoints;
+mod demand;
 mod disabled;
 mod elastic;
 mod failed_preemptions;

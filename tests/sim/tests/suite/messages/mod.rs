@@ -20,8 +20,10 @@ use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, reasons};
+use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_lifecycle::EventType;
+use lockstep_scheduler::messages::demand::DemandEvent;
 use lockstep_sim::api::{Verb, Write};
 use lockstep_sim::{Key, WatchedKind};
 use serde_json::Value;
@@ -56,6 +58,7 @@ impl Said {
     /// Collects the messages of a cluster.
     fn hear(&mut self, log: &[Write]) {
         let mut before: BTreeMap<Key, TrainingWorkloadStatus> = BTreeMap::new();
+        let mut groups: BTreeMap<Key, PodGroupStatus> = BTreeMap::new();
         for write in log.iter().filter(|w| w.verb == Verb::UpdateStatus) {
             let conditions = write.object["status"]["conditions"].clone();
             match write.kind {
@@ -85,6 +88,14 @@ impl Said {
                     let conditions: Vec<Condition> =
                         serde_json::from_value(conditions).unwrap_or_default();
                     self.conditions("PodGroup", &conditions);
+                    let status: PodGroupStatus =
+                        serde_json::from_value(write.object["status"].clone()).unwrap();
+                    let old = groups.entry(write.key.clone()).or_default();
+                    if let Some(event) = DemandEvent::between(old, &status) {
+                        let kind = if event.warning { "Warning" } else { "Normal" };
+                        self.note(format!("Event {kind}"), event.reason, &event.note);
+                    }
+                    *old = status;
                     let target = &write.object["status"]["moveTarget"];
                     if let (Some(reason), Some(message)) =
                         (target["reason"].as_str(), target["message"].as_str())

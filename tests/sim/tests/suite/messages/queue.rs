@@ -1,8 +1,11 @@
 //! Stories of waiting gangs: for missing objects, for facts outside the engine, for other gangs.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use lockstep_api::NodeHealthMode;
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
@@ -114,6 +117,27 @@ pub(super) const STORIES: &[Story] = &[
         let topology = json!({"key": "example.com/rack", "mode": "Required"});
         never_fits(&json!({"groups": [group(&json!({}), 2)], "scheduling": {"topology": topology}}))
     }),
+    ("gets the nodes that it demands", || {
+        let mut world = demands(Duration::ZERO);
+        world.gang("gang", LOW);
+        lasts(&mut world, 5);
+        world.node("n1", 2, true);
+        lasts(&mut world, 5);
+        world
+    }),
+    (
+        "gets nodes in two racks where it wants one",
+        nodes_in_two_racks,
+    ),
+    ("prefers new nodes to preemption", || {
+        let mut world = demands(Duration::from_mins(5));
+        world.node("n1", 2, true);
+        world.gang("low", LOW);
+        world.settle();
+        world.gang("high", HIGH);
+        lasts(&mut world, 5);
+        world
+    }),
     ("has a claim that has lost its volume", || {
         claims(|world| {
             world.make_claim("data");
@@ -181,6 +205,30 @@ pub(super) const STORIES: &[Story] = &[
         },
     ),
 ];
+
+/// A cluster without nodes, with signal pods for an autoscaler.
+fn demands(before_preemption: Duration) -> Gangs {
+    let mut world = Gangs::new(&[]);
+    let settings = world.scheduler_settings();
+    settings.autoscaler = AutoscalerMode::Pods;
+    settings.scale_up_before_preemption = before_preemption;
+    world
+}
+
+fn nodes_in_two_racks() -> Gangs {
+    let mut world = demands(Duration::ZERO);
+    let key = "example.com/rack";
+    let topology = json!({"scheduling": {"topology": {"key": key, "mode": "Required"}}});
+    world.gang_with("gang", Spec { gpus: 2, ..LOW }, &topology);
+    lasts(&mut world, 2);
+    for (node, rack) in [("n1", "a"), ("n2", "b")] {
+        world.zone(node, 2, &json!({key: rack}));
+    }
+    for wait in [62, 605, 62, 1205, 62] {
+        lasts(&mut world, wait);
+    }
+    world
+}
 
 /// Waits beside a node of two accelerators.
 fn never_fits(spec: &Value) -> Gangs {
