@@ -80,6 +80,19 @@ pub fn other_members_pending(message: &str) -> Option<&str> {
     Some(pending)
 }
 
+/// Between the reason why a gang waits and the start of its open node demand.
+const NODES_REQUESTED: &str = "; nodes are requested since ";
+
+/// Message of a waiting gang for which a node autoscaler is asked for nodes.
+pub fn nodes_requested(waiting: &str, since: DateTime<Utc>, number: i32) -> String {
+    format!("{waiting}{NODES_REQUESTED}{} (try {number})", time(since))
+}
+
+/// True if nodes are requested according to such a message.
+pub fn requests_nodes(message: &str) -> bool {
+    message.contains(NODES_REQUESTED)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::names::MANAGED_BY;
+use lockstep_api::words::requests_nodes;
 use lockstep_api::workload::{CauseKind, Phase, TrainingWorkloadStatus};
 
 use super::budget::RestartsLeft;
@@ -89,7 +90,12 @@ pub fn next(
     let active = !matches!(status.phase, Some(Phase::Failed | Phase::Succeeded));
     let ready = find(&status.conditions, types::READY).map(|c| c.reason.as_str());
     let mut shown = [ready, Some(status.reason.as_str())].into_iter().flatten();
-    if let Some(cause) = shown.find_map(start_problem).filter(|_| active) {
+    if active && requests_nodes(&status.message) {
+        lines = vec![format!(
+            "no action needed: a node autoscaler is asked for nodes; {} shows what it reports",
+            run("explain")
+        )];
+    } else if let Some(cause) = shown.find_map(start_problem).filter(|_| active) {
         lines = vec![cause.to_owned(), edit];
     } else if let Some(pattern) = repeated(status, now).filter(|_| active) {
         lines = vec![
@@ -203,6 +209,9 @@ fn start_problem(reason: &str) -> Option<&'static str> {
         }
         reasons::EXCEEDS_CLUSTER => Some(
             "waiting does not help: use fewer or smaller members, set a lower minCount, or add nodes",
+        ),
+        reasons::NODES_NOT_PROVIDED => Some(
+            "waiting does not help: check what the message names and the limits of the node autoscaler, or request less",
         ),
         _ => None,
     }

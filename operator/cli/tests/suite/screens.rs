@@ -230,6 +230,15 @@ fn what_to_do_follows_the_phase_and_the_reason() {
             "or add nodes\nto change the spec: `kubectl lockstep suspend llama -n ml`",
         ),
         (
+            json!({"phase": "Pending", "reason": "ExceedsCluster",
+                "message": "too small; nodes are requested since 2026-11-18T11:01:40Z (try 1)"}),
+            "a node autoscaler is asked for nodes; `kubectl lockstep explain llama -n ml` shows",
+        ),
+        (
+            json!({"phase": "Pending", "reason": "NodesNotProvided"}),
+            "waiting does not help: check what the message names and the limits",
+        ),
+        (
             json!({"phase": "Pending", "reason": "RejectedByNode"}),
             "Lockstep tries other nodes at the time in the message",
         ),

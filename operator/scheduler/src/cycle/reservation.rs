@@ -50,8 +50,9 @@ impl Turn<'_> {
             Some((chosen, context.now, blockers))
         };
         let kept = match kept {
-            Some(kept) if self.lacks_new_nodes(&kept.0) => {
-                let newer = choose().filter(|c| self.count_new(&c.0) > self.count_new(&kept.0));
+            Some(kept) if self.lacks_new_nodes(&free, &kept.0) => {
+                let newer = choose()
+                    .filter(|c| self.count_new(&free, &c.0) > self.count_new(&free, &kept.0));
                 newer.or(Some(kept))
             }
             kept => kept,
@@ -121,20 +122,30 @@ impl Turn<'_> {
         })
     }
 
-    /// True if a node that the gang demanded is free for it, and is not in its reservation.
-    fn lacks_new_nodes(&self, kept: &GangPlacement) -> bool {
+    /// True if a new node outside the reservation has free capacity for a member.
+    fn lacks_new_nodes(&self, free: &Cluster, kept: &GangPlacement) -> bool {
         let reserved: BTreeSet<NodeIx> = kept.assignments.iter().map(|a| a.node).collect();
+        let demand = self.demand();
+        let takes_a_pod = |ix: NodeIx| {
+            let mut shapes = demand.shapes.iter();
+            shapes.any(|of| demand.admits(of, ix) && pods_on(free, ix, &of.request) > 0)
+        };
         let mut nodes = 0..self.context.cluster.node_count();
         open_since(self.context, self.gang).is_some()
-            && nodes.any(|ix| !reserved.contains(&ix) && self.is_new(ix))
+            && nodes.any(|ix| !reserved.contains(&ix) && self.is_new(ix) && takes_a_pod(ix))
     }
 
-    /// Number of nodes that were created since the gang demands nodes.
-    fn count_new(&self, placement: &GangPlacement) -> usize {
-        let nodes: BTreeSet<NodeIx> = placement.assignments.iter().map(|a| a.node).collect();
-        nodes.into_iter().filter(|ix| self.is_new(*ix)).count()
+    /// Number of new nodes of a reservation on which its capacity is free.
+    fn count_new(&self, free: &Cluster, placement: &GangPlacement) -> usize {
+        let requested = amounts_by_node(&self.demand().shapes, placement);
+        let is_free = |node: &NodeIx, request: &[i64]| pods_on(free, *node, request) > 0;
+        let nodes = requested.iter();
+        nodes
+            .filter(|(node, request)| self.is_new(**node) && is_free(node, request))
+            .count()
     }
 
+    /// True if the node was created since the gang demands nodes.
     fn is_new(&self, node: NodeIx) -> bool {
         let created = self.context.cluster.node(node).and_then(|n| n.created);
         let since = open_since(self.context, self.gang);

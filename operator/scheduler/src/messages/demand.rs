@@ -2,7 +2,7 @@
 
 use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{NodeDemand, PodGroupStatus};
-use lockstep_api::words::{span, time};
+use lockstep_api::words::{nodes_requested, span, time};
 
 use crate::memory::backoff::next_try_at;
 
@@ -33,9 +33,8 @@ pub(crate) fn with_words(what: &str, words: &str) -> String {
 /// Adds the node demand to the reason why a gang waits.
 pub(crate) fn with_demand(waiting: &str, demand: &NodeDemand) -> String {
     if demand.is_open() {
-        let since = time(demand.since);
-        let requested = format!("nodes are requested since {since} (try {})", demand.number);
-        return format!("{waiting}; {}", with_words(&requested, &demand.message));
+        let requested = nodes_requested(waiting, demand.since, demand.number);
+        return with_words(&requested, &demand.message);
     }
     format!("{waiting}; {}", failed(demand))
 }

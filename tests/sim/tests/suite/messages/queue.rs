@@ -224,8 +224,12 @@ fn nodes_in_two_racks() -> Gangs {
     for (node, rack) in [("n1", "a"), ("n2", "b")] {
         world.zone(node, 2, &json!({key: rack}));
     }
-    for wait in [62, 605, 62, 1205, 62] {
-        lasts(&mut world, wait);
+    for back_off in [0, 10, 20] {
+        world.later(60 * back_off);
+        for _ in 0..14 {
+            world.round();
+            world.later(5);
+        }
     }
     world
 }
