@@ -91,10 +91,7 @@ pub fn next(
     let ready = find(&status.conditions, types::READY).map(|c| c.reason.as_str());
     let mut shown = [ready, Some(status.reason.as_str())].into_iter().flatten();
     if active && requests_nodes(&status.message) {
-        lines = vec![format!(
-            "no action needed: a node autoscaler is asked for nodes; {} shows what it reports",
-            run("explain")
-        )];
+        lines = vec![awaits_nodes(&run("explain"))];
     } else if let Some(cause) = shown.find_map(start_problem).filter(|_| active) {
         lines = vec![cause.to_owned(), edit];
     } else if let Some(pattern) = repeated(status, now).filter(|_| active) {
@@ -113,6 +110,12 @@ pub fn next(
         ));
     }
     lines
+}
+
+fn awaits_nodes(explain: &str) -> String {
+    format!(
+        "no action needed: a node autoscaler is asked for nodes; {explain} shows what it reports"
+    )
 }
 
 /// Common cause of the [`RECENT`] failures, if two or more have one.
