@@ -8,6 +8,7 @@
 //! | [`workload`] | `TrainingWorkload`, the object that users apply |
 //! | [`scheduling`] | `Workload` and `PodGroup`, the scheduling objects of one workload |
 //! | [`native_group`] | native groups of `scheduling.k8s.io`, and what an API server supports of them |
+//! | [`provisioning`] | `ProvisioningRequest` of Cluster Autoscaler, and marks of members for autoscalers |
 //! | [`restart_order`] | `RestartOrder`, orders of the manager to the node agents |
 //! | [`node_agent`] | `NodeAgent`, reports of a node agent to the manager |
 //! | [`node_signal`] | signals about nodes: faults, and announcements of maintenance or removal |
@@ -36,6 +37,7 @@ pub mod native_group;
 pub mod node_agent;
 pub mod node_signal;
 pub mod node_state;
+pub mod provisioning;
 pub mod restart_order;
 pub mod scheduling;
 pub mod template;

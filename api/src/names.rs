@@ -68,6 +68,12 @@ pub mod annotations {
     /// the scheduler first serves the namespace with the smallest share of the cluster in
     /// proportion to its weight.
     pub const FAIR_SHARE_WEIGHT: &str = "training.lockstep.dev/fair-share-weight";
+    /// On a workload, written by its user: class of its `ProvisioningRequest`s, instead of the
+    /// configured one.
+    pub const PROVISIONING_CLASS: &str = "training.lockstep.dev/provisioning-class";
+    /// Prefix of annotations on a workload, written by its user: the rest is the name of a parameter
+    /// of its `ProvisioningRequest`s.
+    pub const PROVISIONING_PARAMETER: &str = "provreq.training.lockstep.dev/";
 }
 
 /// Default name of the managers' lease.
@@ -173,6 +179,25 @@ pub fn native_workload_name(workload: &str, workload_uid: &str, templates: &str)
 pub fn provisioning_request_name(pod_group: &str, number: i32, since: DateTime<Utc>) -> String {
     let hash = short_hash(&[pod_group, &since.to_rfc3339()]);
     format!("{pod_group}-{number}-{hash}")
+}
+
+/// Name of the signal pod of a member for a try of its gang's node demand. Signal pods of all
+/// namespaces share one namespace.
+pub fn signal_pod_name(
+    workload: &str,
+    workload_uid: &str,
+    member: &Member,
+    number: i32,
+    since: DateTime<Utc>,
+) -> String {
+    let host = hostname(workload, member);
+    let hash = short_hash(&[
+        workload_uid,
+        &host,
+        &number.to_string(),
+        &since.to_rfc3339(),
+    ]);
+    format!("{host}-{hash}")
 }
 
 /// Common prefix of the names of a workload's PodGroups and native groups. [`pod_group_name`] keeps

@@ -35,6 +35,15 @@ pub struct GangView {
     pub avoids_nodes: bool,
     /// Nodes for a move of the gang away from nodes with signals.
     pub move_target: Option<MoveTarget>,
+    /// The request that provided the nodes on which the gang is to be placed.
+    pub provisioned: Option<ProvisionedRequest>,
+}
+
+/// A `ProvisioningRequest` whose capacity the next pods of a gang use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvisionedRequest {
+    pub name: String,
+    pub class: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +110,7 @@ impl GangView {
             refused_at: status.refusal.as_ref().map(|r| r.at),
             avoids_nodes: !status.excluded_nodes.is_empty(),
             move_target: status.move_target.clone(),
+            provisioned: None,
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `pass` | driver: `facts` -> `ledger` -> `record` -> `diff`, `summary` |
 //! | `changes`, `status` | ledger changes shared by stages; conversion of ledger and summary to a status |
 //! | `observed` | the input without the status, which decisions must not read |
+//! | [`provisioning`] | from the node demand of all gangs to objects for a node autoscaler |
 //! | `objects` | builds the objects of a workload: pods, scheduling objects, Service, orders |
 
 mod arrivals;
@@ -32,6 +33,7 @@ mod orders;
 mod pass;
 pub mod plan;
 pub mod pods;
+pub mod provisioning;
 mod record;
 pub mod settings;
 mod start_problem;

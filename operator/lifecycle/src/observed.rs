@@ -38,10 +38,6 @@ impl<'a> Observed<'a> {
         self.view.name()
     }
 
-    pub fn namespace(self) -> &'a str {
-        self.view.namespace()
-    }
-
     pub fn id(self) -> &'a WorkloadId {
         &self.view.id
     }

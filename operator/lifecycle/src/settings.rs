@@ -49,6 +49,8 @@ pub struct LifecycleSettings {
     pub lead_time: TimeDelta,
     /// A move leaves all nodes whose deadline is nearer than this.
     pub move_horizon: TimeDelta,
+    /// True if members get the marks by which node autoscalers leave their nodes alone.
+    pub protect_members: bool,
 }
 
 impl Default for LifecycleSettings {
@@ -73,6 +75,7 @@ impl Default for LifecycleSettings {
             supervisor_runtime_classes: NVIDIA.map(str::to_owned).to_vec(),
             lead_time: TimeDelta::minutes(10),
             move_horizon: TimeDelta::hours(24),
+            protect_members: false,
         }
     }
 }

@@ -27,6 +27,7 @@ pub mod metrics;
 mod node_health;
 pub mod policy_check;
 pub mod process;
+mod provisioning;
 mod queue;
 mod resync;
 mod run;

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use kube::core::ApiResource;
 use lockstep_api::NodeHealthMode;
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_common::endpoints::SharedRegistry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -29,6 +31,8 @@ use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
 use crate::node_health;
+use crate::provisioning::discovery;
+use crate::provisioning::task::Provisioner;
 use crate::queue::{InHand, Queue, QueueMetrics};
 use crate::resync::resync;
 use crate::scheduler::act::StepSender;
@@ -124,10 +128,16 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let agents = config.agent_selector(&namespace).namespace;
     let settings = config.scheduler_settings([&namespace, &agents]);
     let (nominations, keeps_nominations) = signal::channel(false);
+    let (served, requests) = signal::channel(None);
     let live = LiveSettings::new(settings, preemption, keeps_nominations);
 
     let mut background = JoinSet::new();
     wiring.watch(&mut background, nominations, namespace.clone());
+    if config.autoscaler.mode == AutoscalerMode::ProvisioningRequest {
+        let watching = wiring.watching();
+        let found = discovery::follow(wiring.index.clone(), watching, served);
+        background.spawn(found);
+    }
     background.spawn(node_health::follow(wiring.index.clone(), node_health));
     let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
@@ -135,7 +145,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     // Cancelled after all work has stopped.
     let release = CancellationToken::new();
     let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
-    let work = wiring.work(live, events, tenure.clone(), stop.clone());
+    let work = wiring.work(live, events, requests, tenure.clone(), stop.clone());
     let mut work = Box::pin(lead(tenure, wiring.index.clone(), work, stop));
 
     tokio::select! {
@@ -174,6 +184,7 @@ impl Wiring {
             config.node_health.signal_rules(),
             *deps.node_health.borrow(),
         );
+        index.use_autoscaler(config.autoscaler.mode, &config.autoscaler.namespace);
         Self {
             index,
             queue,
@@ -217,13 +228,17 @@ impl Wiring {
         }
     }
 
-    fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>, namespace: String) {
-        let watching = Watching {
+    fn watching(&self) -> Watching {
+        Watching {
             client: self.clients.read.clone(),
             backoff: self.config.watch_backoff(),
             random: self.random.clone(),
             errors: self.metrics.watch_errors.clone(),
-        };
+        }
+    }
+
+    fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>, namespace: String) {
+        let watching = self.watching();
         watch_all(&self.index, &watching, tasks);
         let read = self.clients.read.clone();
         let discovery = Discovery {
@@ -282,11 +297,12 @@ impl Wiring {
         candidate.run(leadership, release).await
     }
 
-    /// After a stop, both finish their current step.
+    /// After a stop, all finish their current step.
     fn work(
         &self,
         live: LiveSettings,
         events: Events,
+        requests: signal::Receiver<Option<ApiResource>>,
         tenure: Tenure,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + use<> {
@@ -307,8 +323,20 @@ impl Wiring {
             live,
             StepSender::new(&self.clients, events, self.metrics.scheduler.clone()),
         );
+        let provisioner = Provisioner::new(
+            self.index.clone(),
+            self.clock.clone(),
+            self.config.provisioning_settings(),
+            requests,
+            &self.clients,
+            self.config.resync_period(),
+        );
         async move {
-            tokio::join!(controller.run(tenure.clone()), scheduler.run(tenure, stop));
+            tokio::join!(
+                controller.run(tenure.clone()),
+                scheduler.run(tenure.clone(), stop.clone()),
+                provisioner.run(tenure, stop)
+            );
         }
     }
 }

@@ -12,6 +12,7 @@ use kube::runtime::watcher::Event;
 use lockstep_api::NodeHealthMode;
 use lockstep_api::native_group::{NativeSupport, PodField};
 use lockstep_api::node_signal::SignalRule;
+use lockstep_api::provisioning::AUTOSCALING_VERSIONS;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_scheduler::SchedulingInput;
@@ -33,6 +34,8 @@ use crate::index::{Feeds, Index};
 use crate::lease::{Leadership, Tenure};
 use crate::policy_check::PolicyMetric;
 use crate::process;
+use crate::provisioning::discovery::resource;
+use crate::provisioning::task::Provisioner;
 use crate::queue::{InHand, Queue, RetryBackoff};
 use crate::run::Metrics;
 use crate::scheduler::act::StepSender;
@@ -42,6 +45,7 @@ use crate::workload::{Controller, Limits, Parts};
 
 pub use crate::index::{AgentSelector, Key, WatchedKind, member as read_member};
 pub use crate::scheduler::task::CycleSummary;
+pub use lockstep_lifecycle::provisioning::ProvisioningSettings;
 
 pub struct SteppedParts {
     pub controller: Client,
@@ -53,6 +57,7 @@ pub struct SteppedParts {
     pub scheduler_settings: lockstep_scheduler::SchedulerSettings,
     pub node_health: NodeHealthMode,
     pub signal_rules: Vec<SignalRule>,
+    pub provisioning: ProvisioningSettings,
 }
 
 pub struct SteppedManager {
@@ -62,6 +67,7 @@ pub struct SteppedManager {
     clock: Arc<dyn Clock>,
     controller: Controller,
     scheduler: Scheduler,
+    provisioner: Provisioner,
     /// Counters and histograms. Collectors of gauges are created for each scrape.
     registry: Registry,
     /// Keeps the event channel open.
@@ -80,6 +86,7 @@ impl SteppedManager {
             scheduler_settings,
             node_health,
             signal_rules,
+            provisioning,
         } = parts;
         let backoff = RetryBackoff {
             first: Duration::from_secs(1),
@@ -90,11 +97,27 @@ impl SteppedManager {
         let queue = Queue::new(backoff, random, clock.clone(), metrics.queue);
         let index = Index::new(agents, queue.clone(), clock.clone());
         index.use_signal_rules(signal_rules, node_health);
+        index.use_autoscaler(provisioning.mode, &provisioning.namespace);
         let (events, reports) = Events::channel(Counter::default());
+        // In a process, a separate task discovers the version.
+        let served = watch::channel(Some(resource(AUTOSCALING_VERSIONS[0]))).1;
+        let controller = unguarded(controller);
+        let provisioner = Provisioner::new(
+            index.clone(),
+            clock.clone(),
+            provisioning,
+            served,
+            // Sequential, as below.
+            &Clients {
+                pace: Pace::new(1),
+                ..controller.clone()
+            },
+            Duration::ZERO,
+        );
         let controller = Controller::new(Parts {
             index: index.clone(),
             queue: queue.clone(),
-            clients: unguarded(controller),
+            clients: controller,
             clock: clock.clone(),
             settings,
             // Sequential, because the order of requests determines where a crash happens.
@@ -119,6 +142,7 @@ impl SteppedManager {
             clock,
             controller,
             scheduler,
+            provisioner,
             registry,
             _events: reports,
         }
@@ -174,6 +198,16 @@ impl SteppedManager {
 
     pub async fn schedule(&mut self) -> CycleSummary {
         self.scheduler.cycle(&CancellationToken::new()).await
+    }
+
+    /// True if an input of the provisioner has changed since the last call.
+    pub fn provisioning_woken(&self) -> bool {
+        self.index.provisioning_woken()
+    }
+
+    /// One pass of the provisioner. Returns the time until the next one without a change.
+    pub async fn provision(&mut self) -> Duration {
+        self.provisioner.pass(&CancellationToken::new()).await
     }
 
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {

@@ -12,7 +12,9 @@ use lockstep_api::NodeHealthMode;
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
 use lockstep_api::node_signal::BUILT_IN;
 use lockstep_manager::clock::{Random, SystemClock};
-use lockstep_manager::stepped::{AgentSelector, SteppedManager, SteppedParts, WatchedKind};
+use lockstep_manager::stepped::{
+    AgentSelector, ProvisioningSettings, SteppedManager, SteppedParts, WatchedKind,
+};
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -47,6 +49,7 @@ impl Fleet {
             scheduler_settings: lockstep_scheduler::SchedulerSettings::default(),
             node_health: NodeHealthMode::default(),
             signal_rules: BUILT_IN.to_vec(),
+            provisioning: ProvisioningSettings::default(),
         });
         for kind in WatchedKind::ALL {
             manager.deliver(kind, Event::Init)?;

@@ -9,7 +9,7 @@ use lockstep_api::NodeHealthMode;
 use lockstep_api::key::Key;
 use lockstep_api::names::labels;
 use lockstep_lifecycle::{Plan, WorkloadView, decide};
-use lockstep_manager::stepped::{CycleSummary, WatchedKind};
+use lockstep_manager::stepped::{CycleSummary, ProvisioningSettings, WatchedKind};
 use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_scheduler::SchedulingInput;
 use parking_lot::{Mutex, MutexGuard};
@@ -37,6 +37,8 @@ pub enum Actor {
     Controller,
     /// One cycle of Lockstep's scheduler, if it is due.
     Scheduler,
+    /// One pass over the demand for nodes, if it is due.
+    Provisioner,
     KubeScheduler,
     GarbageCollector,
     QuotaController,
@@ -180,6 +182,10 @@ impl SimCluster {
                 self.manager.schedule_if_due();
                 false
             }
+            Actor::Provisioner => {
+                self.manager.provision_if_due();
+                false
+            }
             Actor::KubeScheduler => self.kube_schedule(),
             Actor::GarbageCollector => collect_garbage(&mut self.store.lock()),
             Actor::QuotaController => quota::count(&mut self.store.lock()),
@@ -253,7 +259,12 @@ impl SimCluster {
 
     /// All actors.
     pub fn actors(&self) -> Vec<Actor> {
-        let watches = WatchedKind::ALL.into_iter().map(Actor::Watch);
+        let autoscaler = self.manager.has_autoscaler();
+        let only_with = [WatchedKind::ProvisioningRequest, WatchedKind::PodTemplate];
+        let watches = WatchedKind::ALL
+            .into_iter()
+            .filter(move |kind| autoscaler || !only_with.contains(kind))
+            .map(Actor::Watch);
         let central = [
             Actor::Controller,
             Actor::Scheduler,
@@ -265,6 +276,7 @@ impl SimCluster {
         let agents = self.nodes.keys().cloned().map(Actor::Agent);
         watches
             .chain(central)
+            .chain(autoscaler.then_some(Actor::Provisioner))
             .chain(kubelets)
             .chain(agents)
             .collect()
@@ -314,11 +326,13 @@ impl SimCluster {
         self.control();
         self.manager.schedule_if_due();
         self.manager.hear_all();
+        self.manager.provision_if_due();
+        self.manager.hear_all();
         let mut busy = self.store.lock().version() != before;
         for actor in self.actors() {
             let ours = matches!(
                 actor,
-                Actor::Watch(_) | Actor::Controller | Actor::Scheduler
+                Actor::Watch(_) | Actor::Controller | Actor::Scheduler | Actor::Provisioner
             );
             if !ours {
                 busy |= self.run(&actor);
@@ -427,6 +441,11 @@ impl SimCluster {
     /// The same, with other settings of the workload controller.
     pub fn restart_with(&mut self, lifecycle: lockstep_lifecycle::LifecycleSettings) {
         self.manager.restart_with(lifecycle);
+    }
+
+    /// The same, with a node autoscaler.
+    pub fn restart_with_autoscaler(&mut self, settings: ProvisioningSettings) {
+        self.manager.restart_with_autoscaler(settings);
     }
 
     /// The same after this number of writes.

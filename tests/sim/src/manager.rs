@@ -9,7 +9,9 @@ use kube::runtime::watcher::Event;
 use lockstep_api::NodeHealthMode;
 use lockstep_api::key::Key;
 use lockstep_api::node_signal::BUILT_IN;
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_lifecycle::WorkloadView;
+use lockstep_lifecycle::provisioning::ProvisioningSettings;
 use lockstep_manager::clock::{Clock as _, Random};
 use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, WatchedKind};
 use lockstep_model::{NativeGroup, NativeKind};
@@ -43,6 +45,9 @@ pub(crate) struct Manager {
     own_clock: SimClock,
     lifecycle: Arc<lockstep_lifecycle::LifecycleSettings>,
     node_health: NodeHealthMode,
+    provisioning: ProvisioningSettings,
+    /// Time of the next pass over the demand for nodes without changes.
+    provision_at: Option<DateTime<Utc>>,
     /// Last field, because its tasks are dropped first. Clients need a runtime; no task waits for
     /// time.
     runtime: Runtime,
@@ -61,7 +66,9 @@ impl Manager {
         let lifecycle = Arc::new(lifecycle);
         let line = Arc::<Mutex<Line>>::default();
         let scheduler = lockstep_scheduler::SchedulerSettings::default();
-        let stepped = stepped(&runtime, store, &line, clock, seed, &lifecycle, scheduler);
+        let provisioning = ProvisioningSettings::default();
+        let settings = (lifecycle.clone(), scheduler, provisioning.clone());
+        let stepped = stepped(&runtime, store, &line, clock, seed, settings);
         let mut manager = Self {
             stepped,
             line,
@@ -75,6 +82,8 @@ impl Manager {
             own_clock: clock.clone(),
             lifecycle,
             node_health: NodeHealthMode::default(),
+            provisioning,
+            provision_at: None,
             runtime,
         };
         manager.restart();
@@ -85,6 +94,21 @@ impl Manager {
     pub fn restart_with(&mut self, lifecycle: lockstep_lifecycle::LifecycleSettings) {
         self.lifecycle = Arc::new(lifecycle);
         self.restart();
+    }
+
+    /// [`Self::restart`] with a node autoscaler.
+    pub fn restart_with_autoscaler(&mut self, provisioning: ProvisioningSettings) {
+        self.lifecycle = Arc::new(lockstep_lifecycle::LifecycleSettings {
+            protect_members: provisioning.mode != AutoscalerMode::Off,
+            ..(*self.lifecycle).clone()
+        });
+        self.provisioning = provisioning;
+        self.restart();
+    }
+
+    /// True if the demand for nodes is shown to an autoscaler.
+    pub fn has_autoscaler(&self) -> bool {
+        self.provisioning.mode != AutoscalerMode::Off
     }
 
     /// Changes the mode of node signals, also for later processes.
@@ -119,8 +143,7 @@ impl Manager {
             &self.line,
             &self.own_clock,
             self.seed.wrapping_add(self.starts),
-            &self.lifecycle,
-            settings,
+            (self.lifecycle.clone(), settings, self.provisioning.clone()),
         );
         self.stepped.set_node_health(self.node_health);
         self.stepped
@@ -131,6 +154,7 @@ impl Manager {
         }
         self.unlisted = WatchedKind::ALL.into_iter().collect();
         self.wake = Some(self.clock.now());
+        self.provision_at = self.has_autoscaler().then(|| self.clock.now());
     }
 
     /// Handles the delivered events of a kind. True if it stopped before the last one, so that other
@@ -225,6 +249,21 @@ impl Manager {
         summary
     }
 
+    /// Shows the demand for nodes, if a pass is due.
+    pub fn provision_if_due(&mut self) -> bool {
+        let in_time = self.provision_at.is_some_and(|at| at <= self.clock.now());
+        let due = self.has_autoscaler()
+            && self.unlisted.is_empty()
+            && (self.stepped.provisioning_woken() || in_time);
+        if due {
+            let wait = self.runtime.block_on(self.stepped.provision());
+            let wait = TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
+            self.provision_at = self.clock.now().checked_add_signed(wait);
+            self.fall();
+        }
+        due
+    }
+
     fn cycle(&mut self) -> CycleSummary {
         let summary = self.runtime.block_on(self.stepped.schedule());
         let later = |wait: Duration| {
@@ -254,7 +293,8 @@ impl Manager {
             let wait = TimeDelta::from_std(wait).ok()?;
             self.clock.now().checked_add_signed(wait)
         });
-        pass.into_iter().chain(self.wake).chain(signals).min()
+        let timed = pass.into_iter().chain(self.wake).chain(signals);
+        timed.chain(self.provision_at).min()
     }
 
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
@@ -280,15 +320,22 @@ impl Manager {
     }
 }
 
+/// Settings of the controller, the scheduler, and the demand for nodes.
+type Settings = (
+    Arc<lockstep_lifecycle::LifecycleSettings>,
+    lockstep_scheduler::SchedulerSettings,
+    ProvisioningSettings,
+);
+
 fn stepped(
     runtime: &Runtime,
     store: &Arc<Mutex<Store>>,
     line: &Arc<Mutex<Line>>,
     clock: &SimClock,
     seed: u64,
-    settings: &Arc<lockstep_lifecycle::LifecycleSettings>,
-    scheduler_settings: lockstep_scheduler::SchedulerSettings,
+    settings: Settings,
 ) -> SteppedManager {
+    let (settings, scheduler_settings, provisioning) = settings;
     let _entered = runtime.enter();
     SteppedManager::new(SteppedParts {
         controller: client(store, line, "controller"),
@@ -296,9 +343,10 @@ fn stepped(
         clock: Arc::new(clock.clone()),
         random: Random::seeded(seed),
         agents: agent_selector(),
-        settings: settings.clone(),
+        settings,
         scheduler_settings,
         node_health: NodeHealthMode::default(),
         signal_rules: BUILT_IN.to_vec(),
+        provisioning,
     })
 }

@@ -1,7 +1,7 @@
 mod affinity;
 pub(crate) mod env;
 pub(crate) mod hash;
-mod metadata;
+pub(crate) mod metadata;
 pub(crate) mod native_group;
 pub(crate) mod pod;
 pub(crate) mod restart;

@@ -6,6 +6,7 @@ use lockstep_api::member::Member;
 use lockstep_api::names::{
     DEFAULT_SCHEDULER, PREEMPTION_GATE, annotations, hostname, labels, pod_group_name, pod_name,
 };
+use lockstep_api::provisioning::{AGAINST_CONSOLIDATION, CONSUMED_CLASS, CONSUMED_REQUEST};
 use lockstep_api::workload::{FailureAction, Group};
 
 use super::hash::spec_hash;
@@ -232,7 +233,28 @@ fn pod_annotations(
     ] {
         out.insert(key.to_owned(), value);
     }
+    note_for_autoscalers(view, plan, &mut out);
     out
+}
+
+/// The request whose capacity the pod uses, without which the autoscaler would add nodes for the pod,
+/// and the marks against consolidation. Those of the template take precedence.
+fn note_for_autoscalers(
+    view: Observed<'_>,
+    plan: &PodPlan<'_>,
+    out: &mut BTreeMap<String, String>,
+) {
+    let gang = view.gangs().get(plan.gang);
+    if let Some(request) = gang.and_then(|gang| gang.provisioned.as_ref()) {
+        out.insert(CONSUMED_REQUEST.to_owned(), request.name.clone());
+        out.insert(CONSUMED_CLASS.to_owned(), request.class.clone());
+    }
+    if view.settings().protect_members {
+        for (key, value) in AGAINST_CONSOLIDATION {
+            let mark = out.entry(key.to_owned());
+            mark.or_insert_with(|| value.to_owned());
+        }
+    }
 }
 
 /// The part of a created pod by which decisions identify or place it, if a webhook has changed it.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_lifecycle::LifecycleSettings;
+use lockstep_lifecycle::provisioning::ProvisioningSettings;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::time;
 
@@ -85,6 +87,17 @@ impl Config {
         }
     }
 
+    pub fn provisioning_settings(&self) -> ProvisioningSettings {
+        let a = &self.autoscaler;
+        ProvisioningSettings {
+            mode: a.mode,
+            namespace: a.namespace.clone(),
+            max_pods: a.max_pods,
+            class: a.provisioning_class.clone(),
+            parameters: a.parameters.clone(),
+        }
+    }
+
     pub fn settings(&self) -> LifecycleSettings {
         let w = &self.workloads;
         LifecycleSettings {
@@ -105,6 +118,8 @@ impl Config {
             backend: self.scheduling.backend,
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),
             supervisor_runtime_classes: self.supervisor.runtime_classes.clone(),
+            protect_members: self.autoscaler.mode != AutoscalerMode::Off
+                && self.autoscaler.protect_members,
             ..LifecycleSettings::default()
         }
     }

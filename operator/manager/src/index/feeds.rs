@@ -5,8 +5,8 @@ use serde_json::{Error, Value, from_value};
 
 use super::kinds::{
     Agents, Budgets, Claims, Namespaces, NativePodGroups, NativeWorkloads, Nodes, Orders,
-    PodGroups, Pods, PriorityClasses, Quotas, SchedulingWorkloads, Services, StorageClasses,
-    Volumes, Watched, Workloads,
+    PodGroups, PodTemplates, Pods, PriorityClasses, ProvisioningRequests, Quotas,
+    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
 };
 use super::{Feed, Index, WatchedKind};
 
@@ -28,6 +28,8 @@ pub struct Feeds {
     storage_classes: Feed<StorageClasses>,
     quotas: Feed<Quotas>,
     namespaces: Feed<Namespaces>,
+    provisioning_requests: Feed<ProvisioningRequests>,
+    pod_templates: Feed<PodTemplates>,
 }
 
 impl Default for Feeds {
@@ -50,6 +52,8 @@ impl Default for Feeds {
             storage_classes: Feed::new(),
             quotas: Feed::new(),
             namespaces: Feed::new(),
+            provisioning_requests: Feed::new(),
+            pod_templates: Feed::new(),
         }
     }
 }
@@ -83,6 +87,10 @@ impl Feeds {
             WatchedKind::StorageClass => handle(&mut self.storage_classes, index, event),
             WatchedKind::ResourceQuota => handle(&mut self.quotas, index, event),
             WatchedKind::Namespace => handle(&mut self.namespaces, index, event),
+            WatchedKind::ProvisioningRequest => {
+                handle(&mut self.provisioning_requests, index, event)
+            }
+            WatchedKind::PodTemplate => handle(&mut self.pod_templates, index, event),
         }
     }
 }

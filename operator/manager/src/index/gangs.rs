@@ -164,7 +164,11 @@ impl State {
             admitted: self.admitted.get(uid).map(|spec| &spec.pods),
             storage: &self.storage,
         };
-        GangInput::read(group, workload, class, pods, previous)
+        let gang = GangInput::read(group, workload, class, pods, previous)?;
+        Some(GangInput {
+            provisioning: self.request_of(key, group, uid).map(|r| r.state.clone()),
+            ..gang
+        })
     }
 }
 

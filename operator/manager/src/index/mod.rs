@@ -10,6 +10,7 @@ mod kinds;
 mod metrics;
 mod outlook;
 mod progress;
+mod provisioning;
 mod signals;
 mod state;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use kube::Resource as _;
 use kube::runtime::watcher::Event;
 use lockstep_api::NodeHealthMode;
 use lockstep_api::node_signal::SignalRule;
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_model::Admission;
 use lockstep_model::{NativeGroup, NativeKind};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -41,6 +43,7 @@ pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
 pub use view::ViewInputs;
 pub use views::member;
+pub(crate) use watch::watch_requests;
 pub use watch::{Watching, watch_all, watch_native};
 pub use watched_kind::WatchedKind;
 
@@ -59,6 +62,8 @@ pub struct Index {
     scheduler: Notify,
     /// Notified when the signals of a node have changed.
     signals: Notify,
+    /// Notified when a node demand, or an object that serves one, has changed.
+    provisioning: Notify,
     pending: signal::Sender<BTreeSet<WatchedKind>>,
 }
 
@@ -72,6 +77,7 @@ impl Index {
             clock,
             scheduler: Notify::new(),
             signals: Notify::new(),
+            provisioning: Notify::new(),
             pending: signal::Sender::new(
                 WatchedKind::ALL
                     .into_iter()
@@ -202,6 +208,25 @@ impl Index {
         Some((next - now).to_std().unwrap_or_default())
     }
 
+    /// Sets how demand is shown to a node autoscaler, before the first object is received.
+    pub(crate) fn use_autoscaler(&self, mode: AutoscalerMode, namespace: &str) {
+        let mut state = self.state.write();
+        (state.provisioning.mode, state.provisioning.namespace) = (mode, namespace.to_owned());
+    }
+
+    /// Returns when a node demand, or an object that serves one, has changed since the last call.
+    pub(crate) async fn provisioning_dirty(&self) {
+        self.provisioning.notified().await;
+    }
+
+    pub(crate) fn wake_provisioning(&self) {
+        self.provisioning.notify_one();
+    }
+
+    pub(crate) fn provisioning_woken(&self) -> bool {
+        self.provisioning.notified().now_or_never().is_some()
+    }
+
     /// Returns when the signals of a node have changed since the last call.
     pub(crate) async fn signals_changed(&self) {
         self.signals.notified().await;
@@ -234,6 +259,9 @@ impl Index {
         }
         if touched.signals {
             self.signals.notify_one();
+        }
+        if touched.provisioning {
+            self.provisioning.notify_one();
         }
     }
 }

@@ -20,6 +20,7 @@ use lockstep_model::{
 use lockstep_scheduler::GangInput;
 
 use super::agents::AgentTable;
+use super::provisioning::ProvisioningTable;
 use super::signals::SignalTable;
 use super::watched_kind::WatchedKind;
 
@@ -33,6 +34,8 @@ pub struct Touched {
     pub scheduler: bool,
     /// True if the signals of a node have changed.
     pub signals: bool,
+    /// True if a node demand, or an object that serves one, has changed.
+    pub provisioning: bool,
 }
 
 /// A Lockstep object with its identity at the read.
@@ -110,6 +113,7 @@ pub struct State {
     pub(super) disrupted: HashMap<Uid, BTreeMap<Member, Arc<PodView>>>,
     /// Number of bound or pinned pods per workload UID.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
+    pub(super) provisioning: ProvisioningTable,
     pub(super) received_at: DateTime<Utc>,
     /// Ignored objects, with the reason.
     pub unreadable: BTreeMap<(WatchedKind, Key), String>,
@@ -171,6 +175,8 @@ impl State {
                 WatchedKind::StorageClass => self.storage.classes.len(),
                 WatchedKind::ResourceQuota => self.quotas.len(),
                 WatchedKind::Namespace => self.namespaces.len(),
+                WatchedKind::ProvisioningRequest => self.provisioning.requests.len(),
+                WatchedKind::PodTemplate => self.provisioning.templates.len(),
             };
             (kind, count)
         })

@@ -38,7 +38,13 @@ impl State {
         let pod_groups = self.gangs_of(&id);
         let gangs: BTreeMap<GangKey, GangView> = pod_groups
             .iter()
-            .map(|(key, group)| (key.clone(), GangView::read(group)))
+            .map(|(gang, group)| {
+                let view = GangView {
+                    provisioned: self.provisioned(&Key::of(&**group), group, id.uid.as_str()),
+                    ..GangView::read(group)
+                };
+                (gang.clone(), view)
+            })
             .collect();
         let names = node_names(&pods, &gangs);
         let service = workload.spec.network.subdomain_of(&key.name);

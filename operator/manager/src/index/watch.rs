@@ -1,16 +1,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::runtime::watcher;
+use kube::core::{ApiResource, DynamicObject};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use lockstep_api::names::labels;
 use lockstep_common::watch::{self, WatchHandler, requested_wait};
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use super::kinds::{
     Agents, Budgets, Claims, Namespaces, NativePodGroups, NativeWorkloads, Nodes, Orders,
-    PodGroups, Pods, PriorityClasses, Quotas, SchedulingWorkloads, Services, StorageClasses,
-    Volumes, Watched, Workloads,
+    PodGroups, PodTemplates, Pods, PriorityClasses, ProvisioningRequests, Quotas,
+    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
 };
 use super::{Feed, Index, WatchErrors};
 use crate::clock::Random;
@@ -70,6 +72,29 @@ pub fn watch_native(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet
     tasks.spawn(follow::<NativePodGroups>(index, watching, all));
 }
 
+/// Watches requests of Cluster Autoscaler in a served version, and the templates of Lockstep's, until
+/// the tasks are dropped.
+pub(crate) fn watch_requests(
+    index: &Arc<Index>,
+    watching: &Watching,
+    requests: &ApiResource,
+    tasks: &mut JoinSet<()>,
+) {
+    let everything = watcher::Config::default();
+    let ours = everything.clone().labels(labels::WORKLOAD_UID);
+    let (index, watching) = (index.clone(), watching.clone());
+    let templates = follow::<PodTemplates>(index.clone(), watching.clone(), ours);
+    tasks.spawn(templates);
+    let api = Api::<DynamicObject>::all_with(watching.client.clone(), requests);
+    let handler = FeedHandler::<ProvisioningRequests> {
+        feed: Feed::new(),
+        index,
+        watching,
+    };
+    let name = ProvisioningRequests::KIND.name();
+    tasks.spawn(async move { match watch::watch(name, api, everything, handler).await {} });
+}
+
 async fn follow<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
     let api = Api::<W::Received>::all(watching.client.clone());
     let handler = FeedHandler::<W> {
@@ -94,5 +119,31 @@ impl<W: Watched> WatchHandler<W::Received> for FeedHandler<W> {
     fn failed(&mut self, error: &watcher::Error, failures: u32) -> Duration {
         self.watching.errors.count(W::KIND.name());
         self.watching.wait(error, failures)
+    }
+}
+
+/// Both served versions have the same fields.
+impl WatchHandler<DynamicObject> for FeedHandler<ProvisioningRequests> {
+    fn event(&mut self, event: watcher::Event<DynamicObject>) {
+        let typed = |object: DynamicObject| {
+            // An object that is not of its type is reported, and has its metadata.
+            let json = serde_json::to_value(object).unwrap_or_default();
+            serde_json::from_value(json)
+        };
+        let event = match event {
+            Event::Apply(object) => typed(object).map(Event::Apply),
+            Event::Delete(object) => typed(object).map(Event::Delete),
+            Event::InitApply(object) => typed(object).map(Event::InitApply),
+            Event::Init => Ok(Event::Init),
+            Event::InitDone => Ok(Event::InitDone),
+        };
+        match event {
+            Ok(event) => self.feed.handle(&self.index, event),
+            Err(error) => warn!(%error, "unreadable ProvisioningRequest left alone"),
+        }
+    }
+
+    fn failed(&mut self, error: &watcher::Error, failures: u32) -> Duration {
+        WatchHandler::<<ProvisioningRequests as Watched>::Received>::failed(self, error, failures)
     }
 }

@@ -21,13 +21,22 @@ pub enum WatchedKind {
     StorageClass,
     ResourceQuota,
     Namespace,
+    /// `ProvisioningRequest` of Cluster Autoscaler.
+    ProvisioningRequest,
+    PodTemplate,
 }
 
 impl WatchedKind {
-    /// Kinds that are watched only where the API server serves them.
-    pub const OPTIONAL: [Self; 2] = [Self::NativeWorkload, Self::NativePodGroup];
+    /// Kinds that are watched only where the API server serves them, or where the configuration
+    /// needs them.
+    pub const OPTIONAL: [Self; 4] = [
+        Self::NativeWorkload,
+        Self::NativePodGroup,
+        Self::ProvisioningRequest,
+        Self::PodTemplate,
+    ];
 
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::TrainingWorkload,
         Self::RestartOrder,
         Self::NodeAgent,
@@ -45,6 +54,8 @@ impl WatchedKind {
         Self::StorageClass,
         Self::ResourceQuota,
         Self::Namespace,
+        Self::ProvisioningRequest,
+        Self::PodTemplate,
     ];
 
     pub fn name(self) -> &'static str {
@@ -66,6 +77,8 @@ impl WatchedKind {
             Self::StorageClass => "StorageClass",
             Self::ResourceQuota => "ResourceQuota",
             Self::Namespace => "Namespace",
+            Self::ProvisioningRequest => "ProvisioningRequest",
+            Self::PodTemplate => "PodTemplate",
         }
     }
 }

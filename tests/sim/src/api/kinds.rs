@@ -1,12 +1,14 @@
 //! Kinds that the API server serves, and their Rust types.
 
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, ResourceQuota,
+    Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::scheduling::v1beta1;
 use k8s_openapi::api::storage::v1::StorageClass;
+use lockstep_api::provisioning::ProvisioningRequest;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_manager::stepped::WatchedKind;
 use serde::Serialize;
@@ -39,7 +41,9 @@ stored!(
     PersistentVolume,
     StorageClass,
     ResourceQuota,
-    Namespace
+    Namespace,
+    ProvisioningRequest,
+    PodTemplate
 );
 
 impl Stored for v1beta1::Workload {
@@ -64,7 +68,9 @@ pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
         | WatchedKind::PersistentVolumeClaim
         | WatchedKind::PersistentVolume
         | WatchedKind::ResourceQuota
-        | WatchedKind::Namespace => "v1",
+        | WatchedKind::Namespace
+        | WatchedKind::PodTemplate => "v1",
+        WatchedKind::ProvisioningRequest => "autoscaling.x-k8s.io/v1",
         WatchedKind::StorageClass => "storage.k8s.io/v1",
         WatchedKind::PriorityClass => "scheduling.k8s.io/v1",
         WatchedKind::PodDisruptionBudget => "policy/v1",
@@ -117,6 +123,8 @@ fn plural(kind: WatchedKind) -> String {
         | WatchedKind::PersistentVolumeClaim
         | WatchedKind::PersistentVolume
         | WatchedKind::ResourceQuota
-        | WatchedKind::Namespace => name + "s",
+        | WatchedKind::Namespace
+        | WatchedKind::ProvisioningRequest
+        | WatchedKind::PodTemplate => name + "s",
     }
 }

@@ -37,6 +37,7 @@ pub(super) fn judge(
         | WatchedKind::RestartOrder => {
             owned || write.kind == WatchedKind::Pod && removes && is_victim(&write.uid, groups)
         }
+        WatchedKind::ProvisioningRequest | WatchedKind::PodTemplate => owned,
         // Budgets count evictions: the API server writes in the name of the requester.
         WatchedKind::PodDisruptionBudget => write.verb == Verb::UpdateStatus,
         WatchedKind::Node

@@ -11,6 +11,7 @@ mod lost_work;
 mod messages;
 mod moves;
 mod node_signals;
+mod provisioning;
 mod random;
 mod refusals;
 mod screens;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use lockstep_api::ids::{NodeName, Uid};
+use lockstep_api::provisioning::SIGNAL_SCHEDULER;
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_lifecycle::zones::reach;
@@ -23,6 +24,8 @@ pub(in crate::index) struct PodObject {
     pod: Pod,
     member: Option<(Uid, PodView)>,
     ready: bool,
+    /// True if no scheduler serves it.
+    for_autoscaler: bool,
 }
 
 impl Watched for Pods {
@@ -36,6 +39,7 @@ impl Watched for Pods {
             uid: pod.uid.clone(),
             member: member(&received, &pod),
             ready: received.ready(),
+            for_autoscaler: received.spec.scheduler_name.as_deref() == Some(SIGNAL_SCHEDULER),
             pod,
         })
     }
@@ -52,6 +56,7 @@ impl Watched for Pods {
             pod,
             member,
             ready,
+            for_autoscaler,
         } = object;
         let (label, value) = &agents.label;
         if *key.namespace == *agents.namespace && pod.labels.get(label) == Some(value) {
@@ -74,7 +79,11 @@ impl Watched for Pods {
             state.model.remove_pod(old.uid.as_str());
         }
         let node = pod.bound.clone();
-        touched.scheduler |= state.model.upsert_pod(pod);
+        // An unbound signal pod counts in no figure.
+        let is_signal = state.see_signal_pod(&key, &pod, for_autoscaler, touched);
+        if !is_signal || node.is_some() {
+            touched.scheduler |= state.model.upsert_pod(pod);
+        }
         if let Some(node) = node {
             state.follow_requests(&node, touched);
         }
@@ -86,6 +95,7 @@ impl Watched for Pods {
             .unwrap_or(key);
         let old_member = old.and_then(|o| o.member);
         if old_member != entry.member {
+            touched.provisioning |= state.has_demand();
             if let Some((workload, view)) = &old_member {
                 state.unlink_member(&key, workload, view);
                 state.touch_owner(&key.namespace, workload.as_str(), touched);
@@ -107,8 +117,9 @@ impl Watched for Pods {
         };
         let pod = state.model.pod(old.uid.as_str());
         let node = pod.and_then(|pod| pod.bound.clone());
+        touched.scheduler |= pod.is_some();
+        touched.provisioning |= state.forget_signal_pod(key) || state.has_demand();
         state.model.remove_pod(old.uid.as_str());
-        touched.scheduler = true;
         if let Some(node) = node {
             state.follow_requests(&node, touched);
         }

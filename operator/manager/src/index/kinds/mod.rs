@@ -8,6 +8,7 @@ mod cluster;
 mod limits;
 mod native;
 mod ours;
+mod provisioning;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub(super) use cluster::{Budgets, Nodes, Pods, PriorityClasses};
 pub(super) use limits::{Claims, Namespaces, Quotas, StorageClasses, Volumes};
 pub(super) use native::{NativePodGroups, NativeWorkloads};
 pub(super) use ours::{Agents, Orders, PodGroups, SchedulingWorkloads, Services, Workloads};
+pub(super) use provisioning::{PodTemplates, ProvisioningRequests};
 
 use super::state::{Identified, Key, State, Touched};
 use super::watched_kind::WatchedKind;

@@ -56,6 +56,7 @@ impl Watched for Workloads {
         state.workload_keys.insert(workload.uid, key.clone());
         state.set_workload(&key, Some(workload.object));
         state.read_gangs_of(&key, touched);
+        touched.provisioning |= state.has_demand();
         if same_spec {
             touched.workloads.insert(key);
         } else {
@@ -71,6 +72,7 @@ impl Watched for Workloads {
                 state.disrupted.remove(uid);
             }
             state.read_gangs_of(key, touched);
+            touched.provisioning |= state.has_demand();
             touched.urgent.insert(key.clone());
         }
     }
@@ -110,11 +112,13 @@ impl Watched for PodGroups {
         if let Some(uid) = controller_uid(&*group) {
             state.touch_owner(&key.namespace, uid, touched);
         }
+        state.follow_demand(&key, Some(&group), touched);
         state.set_pod_group(&key, Some(group));
         state.read_gang(&key, touched);
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        state.follow_demand(key, None, touched);
         if let Some(old) = state.set_pod_group(key, None) {
             if let Some(uid) = controller_uid(&*old) {
                 state.touch_owner(&key.namespace, uid, touched);

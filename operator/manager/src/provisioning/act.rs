@@ -1,0 +1,159 @@
+//! Requests of the loop. Each delete and each patch names the UID, so that a later object of the
+//! same name is safe.
+
+use std::fmt::Debug;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::{Pod, PodTemplate};
+use kube::api::{DeleteParams, Patch, PostParams};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Resource};
+use lockstep_api::condition::reasons;
+use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_lifecycle::provisioning::ProvisioningAction;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::api::Actor;
+use crate::api::error::{ApiError, ErrorClass};
+use crate::api::write::{FIELD_MANAGER, Written, create, delete, patch_pod_status};
+use crate::index::WatchedKind;
+use crate::time_conversion::to_jiff;
+
+/// Message of the condition by which autoscalers see a signal pod.
+const SHOWN: &str =
+    "a member of a waiting gang lacks a node; this pod stands for it and never runs";
+
+/// Kind and version of a written object. `None`: nothing to await.
+pub(super) type Wrote = Option<(WatchedKind, ResourceVersion)>;
+
+#[derive(Clone)]
+pub(super) struct ProvisioningSender {
+    pub actor: Actor,
+    /// Namespace of signal pods.
+    pub namespace: String,
+}
+
+impl ProvisioningSender {
+    /// `requests`: the served resource; `None`: requests can be neither created nor deleted.
+    pub async fn send(
+        &self,
+        action: ProvisioningAction,
+        requests: Option<&ApiResource>,
+        now: DateTime<Utc>,
+    ) -> Result<Wrote, ApiError> {
+        match action {
+            ProvisioningAction::DeletePod { name, uid, grace } => {
+                let params = DeleteParams {
+                    grace_period_seconds: grace,
+                    ..DeleteParams::background()
+                };
+                removed(WatchedKind::Pod, &self.pods(), &name, &uid, params).await
+            }
+            ProvisioningAction::DeleteTemplate { key, uid } => {
+                let api: Api<PodTemplate> = self.actor.writes(&key.namespace);
+                let params = DeleteParams::background();
+                removed(WatchedKind::PodTemplate, &api, &key.name, &uid, params).await
+            }
+            ProvisioningAction::DeleteRequest { key, uid } => {
+                let api = self.requests(&key.namespace, requests)?;
+                let params = DeleteParams::background();
+                let kind = WatchedKind::ProvisioningRequest;
+                removed(kind, &api, &key.name, &uid, params).await
+            }
+            ProvisioningAction::ShowPod { name, uid } => {
+                let condition = json!({"type": "PodScheduled", "status": "False",
+                    "reason": reasons::UNSCHEDULABLE, "message": SHOWN, "lastTransitionTime": to_jiff(now)});
+                let patch =
+                    json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+                let shown = patch_pod_status(&self.pods(), &name, &Patch::Strategic(patch)).await;
+                match shown {
+                    Ok(Written::At(version)) => Ok(Some((WatchedKind::Pod, version))),
+                    Ok(Written::Unchanged) => Ok(None),
+                    Err(error) if is_gone(&error) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            ProvisioningAction::CreatePod(pod) => {
+                created(WatchedKind::Pod, create(&self.pods(), &*pod).await)
+            }
+            ProvisioningAction::CreateTemplate(template) => {
+                let namespace = template.metadata.namespace.as_deref();
+                let api = self.actor.writes(namespace.unwrap_or_default());
+                created(WatchedKind::PodTemplate, create(&api, &*template).await)
+            }
+            ProvisioningAction::CreateRequest(request) => {
+                let namespace = request.metadata.namespace.as_deref();
+                let api = self.requests(namespace.unwrap_or_default(), requests)?;
+                let mut object = json!(request);
+                object["apiVersion"] = json!(requests.map(|r| &r.api_version));
+                let kind = WatchedKind::ProvisioningRequest;
+                created(kind, create_dynamic(&api, object).await)
+            }
+        }
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        self.actor.writes(&self.namespace)
+    }
+
+    fn requests(
+        &self,
+        namespace: &str,
+        served: Option<&ApiResource>,
+    ) -> Result<Api<DynamicObject>, ApiError> {
+        let served = served.ok_or_else(|| {
+            ApiError::new(
+                ErrorClass::NotFound,
+                "the API server serves no ProvisioningRequest",
+            )
+        })?;
+        let client = self.actor.write.clone();
+        Ok(Api::namespaced_with(client, namespace, served))
+    }
+}
+
+async fn create_dynamic(
+    api: &Api<DynamicObject>,
+    object: Value,
+) -> Result<DynamicObject, ApiError> {
+    let object = serde_json::from_value(object)
+        .map_err(|error| ApiError::new(ErrorClass::Other, error.to_string()))?;
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
+    Ok(api.create(&params, &object).await?)
+}
+
+/// A name that is taken is taken by an earlier create whose answer was lost. The next pass sees whose
+/// object it is.
+fn created<K: Resource>(kind: WatchedKind, answer: Result<K, ApiError>) -> Result<Wrote, ApiError> {
+    match answer.and_then(|stored| Written::of(&stored)) {
+        Ok(Written::At(version)) => Ok(Some((kind, version))),
+        Ok(Written::Unchanged) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn removed<K>(
+    kind: WatchedKind,
+    api: &Api<K>,
+    name: &str,
+    uid: &Uid,
+    params: DeleteParams,
+) -> Result<Wrote, ApiError>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    match delete(api, name, uid.as_str(), params).await {
+        Ok(version) => Ok(version.map(|version| (kind, version))),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// True for a missing object or another UID.
+fn is_gone(error: &ApiError) -> bool {
+    matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
+}

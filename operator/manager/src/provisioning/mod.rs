@@ -1,0 +1,11 @@
+//! Shows the node demand of gangs to a node autoscaler. Runs only with an autoscaler mode.
+//!
+//! | module | content |
+//! |---|---|
+//! | `discovery` | which version of `ProvisioningRequest` the API server serves |
+//! | [`task`] | the loop: decisions of [`lockstep_lifecycle::provisioning`], and their pace |
+//! | `act` | its requests |
+
+mod act;
+pub(crate) mod discovery;
+pub(crate) mod task;
