@@ -1,7 +1,7 @@
 //! A minimal API server for the manager: objects in a map, lists, watches, merge patches with
 //! resourceVersion, deletes. No validation, defaulting or admission.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,10 @@ struct Store {
     log: Vec<(u64, String, Value)>,
     /// Method and path of received writes.
     writes: Vec<String>,
+    /// Resources of received requests.
+    requested: BTreeSet<String>,
+    /// Answers to discovery, by path.
+    discovery: BTreeMap<String, Value>,
     /// Code, reason and message of refused creates and changes, by object name.
     refused: BTreeMap<String, (StatusCode, &'static str, &'static str)>,
     takes: Duration,
@@ -168,6 +172,25 @@ impl FakeApi {
         self.store.lock().writes.clone()
     }
 
+    /// Serves one resource of a group, as discovery tells.
+    pub fn serve(&self, group: &str, version: &str, resource: &str, kind: &str) {
+        let group_version = format!("{group}/{version}");
+        let version = json!({"groupVersion": group_version, "version": version});
+        let groups = json!({"kind": "APIGroupList", "apiVersion": "v1",
+            "groups": [{"name": group, "versions": [version], "preferredVersion": version}]});
+        let resources = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
+            "resources": [{"name": resource, "singularName": "", "namespaced": true, "kind": kind, "verbs": []}]});
+        let mut store = self.store.lock();
+        store.discovery.insert("apis/".into(), groups);
+        let path = format!("apis/{group_version}/");
+        store.discovery.insert(path, resources);
+    }
+
+    /// Resources that were read, watched or written.
+    pub fn requested(&self) -> BTreeSet<String> {
+        self.store.lock().requested.clone()
+    }
+
     /// Waits for a condition on the objects of a resource.
     pub async fn until(&self, resource: &str, holds: impl Fn(&[Value]) -> bool) {
         let mut changed = self.changed.subscribe();
@@ -214,6 +237,7 @@ impl FakeApi {
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let at = parse(head.uri.path());
+        self.store.lock().requested.insert(at.resource.clone());
         let query = head.uri.query().unwrap_or_default();
         if query.contains("watch=true") {
             let from = query
@@ -259,6 +283,9 @@ impl FakeApi {
         query: &str,
         mut body: Value,
     ) -> (StatusCode, Value) {
+        if let Some(answer) = self.store.lock().discovery.get(&at.resource) {
+            return (StatusCode::OK, answer.clone());
+        }
         let Some(name) = at
             .name
             .clone()

@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use http::{Request, StatusCode};
 use kube::Client;
 use kube::client::Body;
+use lockstep_api::names::provisioning_request_name;
 use lockstep_common::endpoints::SharedRegistry;
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Clock, Random, SystemClock};
@@ -114,6 +115,74 @@ pub async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(2), what)
         .await
         .expect("within two minutes of simulated time")
+}
+
+/// Runs a manager with this configuration until the story ends.
+async fn with_config(api: &FakeApi, config: &str, story: impl Future<Output = ()>) {
+    let stop = CancellationToken::new();
+    let mut deps = deps(api, "a", &stop);
+    deps.config = Config::parse(config).unwrap();
+    tokio::select! {
+        () = story => {}
+        ended = run(deps) => panic!("{ended:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_autoscaler_none_of_its_objects_are_requested() {
+    let mut requested = Vec::new();
+    for config in ["{}", "{autoscaler: {mode: Pods}}"] {
+        let api = two_nodes();
+        api.put(WORKLOADS, workload("llama"));
+        let started = async {
+            within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        };
+        with_config(&api, config, started).await;
+        requested.push(api.requested());
+    }
+    let of_autoscalers = |resource: &&String| {
+        resource.contains("podtemplates") || resource.contains("autoscaling.x-k8s.io")
+    };
+    assert_eq!(requested[0].iter().find(of_autoscalers), None);
+    assert_eq!(requested[0], requested[1], "signal pods are pods");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_made_in_the_served_version_and_refused_templates_are_tried_again() {
+    const GROUPS: &str = "apis/scheduling.lockstep.dev/v1alpha1/podgroups";
+    const TEMPLATES: &str = "api/v1/podtemplates";
+    let requests = "apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests";
+    let api = FakeApi::new();
+    api.serve(
+        "autoscaling.x-k8s.io",
+        "v1beta1",
+        "provisioningrequests",
+        "ProvisioningRequest",
+    );
+    api.put(WORKLOADS, workload("llama"));
+    let story = async {
+        within(api.until(GROUPS, |groups| groups.len() == 1)).await;
+        let name = api.all(GROUPS)[0]["metadata"]["name"].clone();
+        let name = name.as_str().unwrap();
+        let since = DateTime::from_timestamp(1_795_000_000, 0).unwrap();
+        let template = format!("{}-workers", provisioning_request_name(name, 1, since));
+        api.refuse(&template, StatusCode::FORBIDDEN, "Forbidden", "no rights");
+        let demand = json!({"number": 1, "since": since, "observed": {"podGroup": 1, "workload": 1}});
+        api.merge(GROUPS, name, &json!({"status": {"demand": demand}}));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(api.all(TEMPLATES).len(), 0);
+        api.accept(&template);
+        within(api.until(requests, |requests| requests.len() == 1)).await;
+        assert_eq!(api.all(TEMPLATES)[0]["metadata"]["name"], *template);
+        let request = &api.all(requests)[0];
+        assert_eq!(request["apiVersion"], "autoscaling.x-k8s.io/v1beta1");
+        assert_eq!(request["spec"]["podSets"][0]["count"], 2);
+        api.merge(GROUPS, name, &json!({"status": {"demand": null}}));
+        within(api.until(requests, <[Value]>::is_empty)).await;
+        within(api.until(TEMPLATES, <[Value]>::is_empty)).await;
+    };
+    with_config(&api, "{autoscaler: {mode: ProvisioningRequest}}", story).await;
 }
 
 #[tokio::test(start_paused = true)]
