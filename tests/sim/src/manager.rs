@@ -98,6 +98,7 @@ impl Manager {
 
     /// [`Self::restart`] with a node autoscaler.
     pub fn restart_with_autoscaler(&mut self, provisioning: ProvisioningSettings) {
+        self.scheduler_settings().autoscaler = provisioning.mode;
         self.lifecycle = Arc::new(lockstep_lifecycle::LifecycleSettings {
             protect_members: provisioning.mode != AutoscalerMode::Off,
             ..(*self.lifecycle).clone()

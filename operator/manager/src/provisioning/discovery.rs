@@ -27,26 +27,25 @@ pub(crate) async fn follow(
     served: watch::Sender<Option<ApiResource>>,
 ) {
     let mut tasks = JoinSet::new();
+    let mut last = None;
     loop {
         let wait = match served_version(&watching.client).await {
             Ok(version) => {
-                let now = version.map(resource);
-                let changed = *served.borrow() != now;
-                if changed && let Some(requests) = &now {
-                    info!(version, "ProvisioningRequest is served");
+                if last != Some(version) {
+                    last = Some(version);
                     tasks.shutdown().await;
-                    watch_requests(&index, &watching, requests, &mut tasks);
-                }
-                if changed {
-                    served.send_replace(now);
+                    if let Some(version) = version {
+                        info!(version, "ProvisioningRequest is served");
+                        watch_requests(&index, &watching, &resource(version), &mut tasks);
+                    } else {
+                        warn!(
+                            "the API server serves no ProvisioningRequest: no nodes are requested"
+                        );
+                    }
+                    served.send_replace(version.map(resource));
                     index.wake_provisioning();
                 }
-                if version.is_some() {
-                    INTERVAL
-                } else {
-                    warn!("the API server serves no ProvisioningRequest: no nodes are requested");
-                    RETRY
-                }
+                if version.is_some() { INTERVAL } else { RETRY }
             }
             Err(error) => {
                 warn!(%error, "cannot discover {AUTOSCALING_GROUP}");

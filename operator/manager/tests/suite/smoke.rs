@@ -9,7 +9,6 @@ use chrono::{DateTime, Utc};
 use http::{Request, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use lockstep_api::names::provisioning_request_name;
 use lockstep_common::endpoints::SharedRegistry;
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Clock, Random, SystemClock};
@@ -149,10 +148,9 @@ async fn without_an_autoscaler_none_of_its_objects_are_requested() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_made_in_the_served_version_and_refused_templates_are_tried_again() {
-    const GROUPS: &str = "apis/scheduling.lockstep.dev/v1alpha1/podgroups";
+async fn a_request_is_made_in_the_served_version_while_the_gang_lacks_nodes() {
     const TEMPLATES: &str = "api/v1/podtemplates";
-    let requests = "apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests";
+    const REQUESTS: &str = "apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests";
     let api = FakeApi::new();
     api.serve(
         "autoscaling.x-k8s.io",
@@ -162,24 +160,18 @@ async fn a_request_is_made_in_the_served_version_and_refused_templates_are_tried
     );
     api.put(WORKLOADS, workload("llama"));
     let story = async {
-        within(api.until(GROUPS, |groups| groups.len() == 1)).await;
-        let name = api.all(GROUPS)[0]["metadata"]["name"].clone();
-        let name = name.as_str().unwrap();
-        let since = DateTime::from_timestamp(1_795_000_000, 0).unwrap();
-        let template = format!("{}-workers", provisioning_request_name(name, 1, since));
-        api.refuse(&template, StatusCode::FORBIDDEN, "Forbidden", "no rights");
-        let demand = json!({"number": 1, "since": since, "observed": {"podGroup": 1, "workload": 1}});
-        api.merge(GROUPS, name, &json!({"status": {"demand": demand}}));
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        assert_eq!(api.all(TEMPLATES).len(), 0);
-        api.accept(&template);
-        within(api.until(requests, |requests| requests.len() == 1)).await;
-        assert_eq!(api.all(TEMPLATES)[0]["metadata"]["name"], *template);
-        let request = &api.all(requests)[0];
+        within(api.until(REQUESTS, |requests| requests.len() == 1)).await;
+        let request = &api.all(REQUESTS)[0];
         assert_eq!(request["apiVersion"], "autoscaling.x-k8s.io/v1beta1");
-        assert_eq!(request["spec"]["podSets"][0]["count"], 2);
-        api.merge(GROUPS, name, &json!({"status": {"demand": null}}));
-        within(api.until(requests, <[Value]>::is_empty)).await;
+        let set = &request["spec"]["podSets"][0];
+        assert_eq!(set["count"], 2);
+        let template = &api.all(TEMPLATES)[0];
+        assert_eq!(set["podTemplateRef"]["name"], template["metadata"]["name"]);
+        for name in ["n1", "n2"] {
+            api.put("api/v1/nodes", node(name));
+        }
+        within(api.until(PODS, |pods| pods.len() == 2)).await;
+        within(api.until(REQUESTS, <[Value]>::is_empty)).await;
         within(api.until(TEMPLATES, <[Value]>::is_empty)).await;
     };
     with_config(&api, "{autoscaler: {mode: ProvisioningRequest}}", story).await;

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use lockstep_api::key::Key;
 use lockstep_api::provisioning::{AGAINST_CONSOLIDATION, CONSUMED_CLASS, CONSUMED_REQUEST};
 use lockstep_api::provisioning::{ProvisioningRequest, SIGNAL_SCHEDULER};
-use lockstep_api::scheduling::{AutoscalerMode, NodeDemand, PodGroupStatus};
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_manager::stepped::{ProvisioningSettings, WatchedKind};
 use lockstep_sim::api::Patch;
 use lockstep_sim::{Gangs, Spec};
@@ -35,30 +35,7 @@ fn waiting(mode: AutoscalerMode, crash: Option<usize>) -> Gangs {
     }
     world.gang("g", LOW);
     world.settle();
-    demand(&mut world);
-    world.settle();
     world
-}
-
-/// Decides the demand, as the scheduler does.
-fn demand(world: &mut Gangs) {
-    let now = world.now();
-    world.edit_group("g", |group| {
-        let status = group.status.get_or_insert_with(PodGroupStatus::default);
-        status.demand = Some(NodeDemand {
-            number: 1,
-            since: now,
-            ..NodeDemand::default()
-        });
-    });
-}
-
-fn end_demand(world: &mut Gangs) {
-    world.edit_group("g", |group| {
-        let status = group.status.get_or_insert_with(PodGroupStatus::default);
-        status.demand = None;
-    });
-    world.settle();
 }
 
 fn signals(world: &Gangs) -> Vec<Pod> {
@@ -160,7 +137,7 @@ fn whatever_ends_the_demand_ends_its_objects() {
 
         let mut world = waiting(mode, None);
         suspend(&mut world);
-        end_demand(&mut world);
+        world.settle();
         assert_eq!(objects(&world), [0; 3]);
     }
 }
@@ -196,7 +173,6 @@ fn a_crash_after_every_write_for_a_demand_gives_the_same_end() {
                 report(&mut world, "Provisioned");
             }
             add_nodes(&mut world);
-            end_demand(&mut world);
             let used = annotations(&world, CONSUMED_REQUEST);
             let named = used.iter().flatten().count();
             let writes = world.line().writes;
@@ -223,8 +199,6 @@ fn refused_signal_pods_are_tried_again_and_never_shown_in_part() {
     let mut world = world(PODS);
     world.store().admission.quota = Some(1);
     world.gang("g", Spec { members: 3, ..LOW });
-    world.settle();
-    demand(&mut world);
     world.settle();
     let conditions = |world: &Gangs| {
         let all = signals(world).into_iter();
