@@ -13,7 +13,7 @@ use crate::{dashboards, query, read_folder};
 
 const CHART: &str = "charts/lockstep";
 /// Folders below `config/`, and the files that are copied. None: all files of the folder.
-const COPIED: [(&str, &[&str]); 5] = [
+const COPIED: [(&str, &[&str]); 7] = [
     (
         "manager",
         &[
@@ -31,6 +31,8 @@ const COPIED: [(&str, &[&str]); 5] = [
         &["flow_control.yaml", "role.yaml", "role_binding.yaml"],
     ),
     ("components/prometheus", &["prometheus_rule.yaml"]),
+    ("components/provisioning-requests", &[]),
+    ("components/kueue", &[]),
 ];
 
 /// Path from the root and content of the generated files, except the definitions.

@@ -227,3 +227,44 @@ fn each_rule_finds_the_mistake_that_it_is_shown() {
         assert_eq!(broken(rules.concat()), expected);
     }
 }
+
+/// Rights that only a component grants: API group, resource.
+fn rights_of(file: &str) -> Vec<(String, String)> {
+    let role = manifest(file);
+    let rules = role["rules"].as_array().unwrap();
+    let texts = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).unwrap() };
+    let of_rule = |rule: &Value| {
+        let resources = texts(&rule["resources"]);
+        let pairs = texts(&rule["apiGroups"])
+            .into_iter()
+            .flat_map(move |group| {
+                resources
+                    .clone()
+                    .into_iter()
+                    .map(move |r| (group.clone(), r))
+            });
+        pairs.collect::<Vec<_>>()
+    };
+    rules.iter().flat_map(of_rule).collect()
+}
+
+#[test]
+fn rights_for_autoscalers_and_kueue_are_in_components_only() {
+    let base = rights_of("role.yaml");
+    let foreign = ["autoscaling.x-k8s.io", "kueue.x-k8s.io"];
+    for component in ["provisioning-requests", "kueue"] {
+        let own = rights_of(&format!("../components/{component}/role.yaml"));
+        assert!(own.iter().any(|(group, _)| foreign.contains(&&**group)));
+        let both: Vec<_> = own.iter().filter(|right| base.contains(right)).collect();
+        assert!(both.is_empty(), "{component}: {both:?}");
+        let binding = manifest(&format!("../components/{component}/role_binding.yaml"));
+        let account = json!([{"kind": "ServiceAccount", "name": "lockstep-manager", "namespace": "lockstep-system"}]);
+        assert_eq!(binding["subjects"], account, "{component}");
+    }
+    for overlay in ["default", "full"] {
+        let text = manifest(&format!("../overlays/{overlay}/kustomization.yaml")).to_string();
+        for component in ["provisioning-requests", "signal-pods", "kueue"] {
+            assert!(!text.contains(component), "{overlay}: {component}");
+        }
+    }
+}

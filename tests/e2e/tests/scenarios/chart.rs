@@ -84,6 +84,21 @@ const SAME: [(&[&str], &str, &[&str]); 8] = [
     ),
 ];
 
+/// Values of the configuration with which the chart has the objects of a component, too.
+const MODES: [(&str, &str); 3] = [
+    (
+        "config.autoscaler.mode=ProvisioningRequest",
+        "provisioning-requests",
+    ),
+    ("config.autoscaler.mode=Pods", "signal-pods"),
+    ("config.kueue.enabled=true", "kueue"),
+];
+const CONFIGURED: Meant = (
+    "ConfigMap lockstep-manager-config",
+    "/data/config.yaml",
+    "kustomize leaves the configuration to its user",
+);
+
 /// Values that set each value of the chart.
 fn values_for_tests() -> PathBuf {
     repository().join("tests/helm/values.yaml")
@@ -135,6 +150,32 @@ async fn the_chart_has_the_objects_of_the_overlay_with_the_same_components() -> 
             ensure!(wrong.is_empty(), "{values:?}: {wrong:#?}");
         }
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chart_has_the_objects_of_a_component_with_its_mode_in_the_configuration() -> Result<()>
+{
+    let cluster = cluster().await?;
+    let names = Names {
+        prefix: "",
+        namespaces: &SHIPPED,
+    };
+    let meant = [MEANT[0], MEANT[1], CONFIGURED];
+    for (value, component) in MODES {
+        let folder = overlay(&repository(), cluster.folder(), "full", &[component])?;
+        let expected = shipped(cluster, &folder, &SHIPPED).await?;
+        let values = [value, "crds.keep=false"];
+        let found = objects(&rendered(cluster, SHIPPED[0].0, &values).await?)?;
+        let wrong = not_as_meant(&expected, &names.objects(found)?, &meant);
+        ensure!(wrong.is_empty(), "{value}: {wrong:#?}");
+    }
+    let other = [
+        "config.autoscaler.mode=Pods",
+        "config.autoscaler.namespace=s",
+    ];
+    let text = rendered(cluster, "gangs", &other).await?;
+    ensure!(text.contains("\n  name: \"s\"\n"), "{text}");
     Ok(())
 }
 

@@ -5,22 +5,30 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
-use lockstep_cluster::Cluster;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use lockstep_api::names::labels;
 use lockstep_cluster::cluster::repository;
-use lockstep_cluster::install::overlay;
+use lockstep_cluster::install::{MANAGER, overlay};
+use lockstep_cluster::scenario::PATIENCE;
+use lockstep_cluster::{Cluster, eventually};
 use lockstep_e2e::{IN_TURN, cluster};
 use serde_json::json;
 
 /// All components, in a valid order for an overlay.
-const COMPONENTS: [&str; 8] = [
+const COMPONENTS: [&str; 11] = [
     "agent",
     "agent-network-policy",
     "crio",
     "dashboards",
     "ha-3",
     "k3s",
+    "kueue",
     "network-policy",
     "prometheus",
+    "provisioning-requests",
+    "signal-pods",
 ];
 /// Components that configure the agents for another runtime, and find the agents under their
 /// shipped names.
@@ -109,6 +117,83 @@ async fn every_pair_of_components_builds_and_the_api_server_takes_it_strictly() 
         taken(cluster, "-k", &folder).await?;
     }
     Ok(())
+}
+
+/// Namespace of signal pods.
+const SIGNALS: &str = "lockstep-autoscaler";
+
+/// A pod as the manager makes it for a member that lacks a node.
+fn signal_pod(host_network: bool) -> Result<Pod> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": "signal", "labels": {labels::WORKLOAD_UID: "u"}},
+        "spec": {
+            "schedulerName": "lockstep-autoscaler",
+            "hostNetwork": host_network,
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "t",
+                "image": "i",
+                "resources": {"requests": {"cpu": "1"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "capabilities": {"drop": ["ALL"]},
+                    "runAsNonRoot": true,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+            }],
+        },
+    }))?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_manager_alone_writes_signal_pods_in_the_namespace_of_the_component() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("applying the manifests") {
+        return Ok(());
+    }
+    let file = repository().join("config/components/signal-pods/namespace.yaml");
+    let file = file.display().to_string();
+    cluster.kubectl(&["apply", "-f", &file]).await?;
+    let (namespace, name) = MANAGER;
+    let manager = cluster.client_as(&format!("sa:{namespace}:{name}")).await?;
+    let pods: Api<Pod> = Api::namespaced(manager, SIGNALS);
+    let create = PostParams::default();
+    // The controller manager creates the default account of a new namespace.
+    eventually("the pod to be taken", PATIENCE, async || {
+        pods.create(&create, &signal_pod(false)?).await?;
+        Ok(())
+    })
+    .await?;
+    let unschedulable =
+        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    let status = Patch::Merge(json!({"status": {"conditions": [unschedulable]}}));
+    pods.patch_status("signal", &PatchParams::default(), &status)
+        .await?;
+    pods.delete("signal", &DeleteParams::default().grace_period(0))
+        .await?;
+    let host = pods.create(&create, &signal_pod(true)?).await.err();
+    let host = host.context("a pod in the network of its node is taken")?;
+    ensure!(
+        host.to_string()
+            .contains("host namespaces (hostNetwork=true)"),
+        "{host}"
+    );
+    let user = ["--clusterrole=cluster-admin", "--user=signaller"];
+    let grant = [
+        &["create", "rolebinding", "signaller", "-n", SIGNALS],
+        &user[..],
+    ]
+    .concat();
+    cluster.kubectl(&grant).await?;
+    let user = cluster.client_as("user:signaller").await?;
+    let pods: Api<Pod> = Api::namespaced(user, SIGNALS);
+    eventually("the copy to be refused", PATIENCE, async || {
+        let refused = pods.create(&create, &signal_pod(false)?).await.err();
+        let refused = refused.context("a copy is taken")?.to_string();
+        ensure!(refused.contains("is for members"), "{refused}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

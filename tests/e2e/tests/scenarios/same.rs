@@ -23,7 +23,7 @@ use crate::elsewhere::{BY_OLM, OVERLAYS};
 pub type Meant = (&'static str, &'static str, &'static str);
 
 /// Components that are in no overlay and have separate objects.
-const MORE: [&str; 1] = ["prometheus"];
+const MORE: [&str; 3] = ["kueue", "prometheus", "provisioning-requests"];
 
 const OLM: &[Meant] = &[
     (
@@ -202,12 +202,17 @@ fn rights(objects: &mut Objects) -> Result<()> {
         let of = &binding["roleRef"];
         let [kind, name] = ["kind", "name"].map(|f| of[f].as_str().unwrap_or_default());
         let role = format!("{kind} {name}");
-        let rules = objects.get(&role).context(role.clone())?["rules"].clone();
+        let rules = &objects.get(&role).context(role.clone())?["rules"];
+        let rules = rules.as_array().context(role.clone())?.clone();
         bound.insert(role);
         for subject in binding["subjects"].as_array().context(key)? {
             let account = subject["name"].as_str().context("an account")?;
-            let may = json!({"in": subject["namespace"], "rules": rules});
-            objects.insert(format!("rights of {account}, {kind}"), may);
+            let place = &subject["namespace"];
+            let may = objects.entry(format!("rights of {account}, {kind}"));
+            let may = may.or_insert_with(|| json!({"in": place, "rules": []}));
+            ensure!(may["in"] == *place, "{account} is in {place} and {may}");
+            let all = may["rules"].as_array_mut().context("rules")?;
+            all.extend(rules.iter().cloned());
         }
     }
     objects.retain(|key, _| !bound.contains(key));
