@@ -1,6 +1,8 @@
 //! Checks of the installation. Each check gives one line with the page to read.
 
+mod autoscaler;
 mod canary;
+mod kueue;
 mod render;
 
 use std::collections::BTreeSet;
@@ -17,9 +19,7 @@ pub use self::canary::{
 };
 use crate::agents::{AgentReport, AgentState};
 use crate::docs::page;
-use crate::doctor_facts::{
-    BudgetFacts, InstallFacts, KueueFacts, NodeFacts, PolicyFacts, RESOURCES,
-};
+use crate::doctor_facts::{BudgetFacts, InstallFacts, NodeFacts, PolicyFacts, RESOURCES};
 use crate::view::age::age;
 
 /// First minor version of Kubernetes with admission policies.
@@ -36,6 +36,8 @@ const DOCTOR: &str = page!("docs/cli.md#doctor");
 const AGENTS: &str = page!("docs/architecture.md");
 const NATIVE: &str = page!("docs/scheduling.md#native-scheduling-objects");
 const BUDGETS: &str = page!("docs/tenants.md#disruption-budgets");
+const AUTOSCALER: &str = page!("docs/how-to/autoscaler.md");
+const KUEUE: &str = page!("docs/how-to/kueue.md");
 const LIMITS: &str = page!("README.md#limits-honestly");
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -113,7 +115,8 @@ pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
         check("your rights", rights(facts), DOCTOR),
         check("native", native(facts), NATIVE),
         check("names", names(facts), DOCTOR),
-        check("kueue", kueue(facts), DOCTOR),
+        check("autoscaler", autoscaler::autoscaler(facts), AUTOSCALER),
+        check("kueue", kueue::kueue(facts), KUEUE),
         check("objects", objects(facts), DOCTOR),
         check("budgets", budgets(facts), BUDGETS),
     ];
@@ -403,17 +406,6 @@ fn native(facts: &InstallFacts) -> Finding {
         None => ok(format!(
             "{NATIVE_GROUP}/{NATIVE_VERSION} is served and pods keep spec.schedulingGroup: scheduling.backend Both would create native groups"
         )),
-    }
-}
-
-fn kueue(facts: &InstallFacts) -> Finding {
-    match facts.kueue {
-        KueueFacts::Absent => ok("not installed"),
-        KueueFacts::Unseen => unseen("Kueue's configuration"),
-        KueueFacts::LeavesThem => ok("Kueue does not manage jobs without a queue"),
-        KueueFacts::TakesAll => warn(
-            "manageJobsWithoutQueueName is true: Kueue gates the pods of placed gangs for ever; exclude these pods in Kueue's configuration",
-        ),
     }
 }
 

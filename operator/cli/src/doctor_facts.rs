@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::native_group::NativeSupport;
+use lockstep_api::scheduling::AutoscalerMode;
 
 use crate::agents::AgentReport;
 use crate::version::VersionReport;
@@ -23,6 +24,9 @@ pub const POLICIES: [&str; 3] = [
     "lockstep-node-agents",
     "lockstep-operator-objects",
 ];
+
+/// TrainingWorkloads, as Kueue's configuration names the jobs of other controllers.
+pub const FRAMEWORK: &str = "TrainingWorkload.v1alpha1.training.lockstep.dev";
 
 #[derive(Clone, Debug, Default)]
 pub struct InstallFacts {
@@ -45,7 +49,8 @@ pub struct InstallFacts {
     pub native: NativeSupport,
     /// The scheduling backend in the manager's configuration; absent if it is unreadable.
     pub backend: Option<String>,
-    /// Kueue's handling of jobs without a queue.
+    /// Absent if the manager's configuration is unreadable.
+    pub autoscaler: Option<AutoscalerFacts>,
     pub kueue: KueueFacts,
     pub objects: Vec<ObjectFacts>,
     /// Disruption budgets that select members.
@@ -88,18 +93,49 @@ pub struct ObjectFacts {
     pub read: Option<(usize, Vec<String>)>,
 }
 
-/// Kueue's handling of jobs without a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KueueFacts {
-    /// Kueue is not installed.
-    #[default]
-    Absent,
-    /// Its configuration is forbidden, or in an unusual place.
-    Unseen,
-    /// Kueue ignores them.
-    LeavesThem,
-    /// Kueue manages them, including pods.
-    TakesAll,
+/// The node autoscaler, as the manager is configured for it.
+#[derive(Clone, Debug, Default)]
+pub struct AutoscalerFacts {
+    pub mode: AutoscalerMode,
+    /// Namespace of signal pods.
+    pub namespace: String,
+    /// True if that namespace exists. Absent if the user may not read it, or in another mode.
+    pub namespace_exists: Option<bool>,
+    /// True if the API server serves ProvisioningRequests.
+    pub serves_requests: bool,
+    /// True if Karpenter is installed.
+    pub karpenter: bool,
+    /// Rights of the mode that the manager lacks. Absent if the user may not check it.
+    pub lacks: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct KueueFacts {
+    /// Served versions of Kueue's API. Empty: Kueue is not installed.
+    pub versions: Vec<String>,
+    /// True if the manager waits for Kueue. Absent if its configuration is unreadable.
+    pub enabled: Option<bool>,
+    /// Kueue's configuration. Absent if it is forbidden, or in an unusual place.
+    pub configuration: Option<KueueConfiguration>,
+    /// Rights for Kueue that the manager lacks. Absent if the user may not check it, or if Kueue is
+    /// not enabled.
+    pub lacks: Option<Vec<String>>,
+    /// Number of workloads with a queue. Absent if the user may not list workloads.
+    pub queued: Option<usize>,
+    /// Queues of workloads, as `namespace/name`, that do not exist. Absent if the user may not list
+    /// them, or if Kueue is not enabled.
+    pub missing_queues: Option<Vec<String>>,
+}
+
+/// The parts of Kueue's configuration that concern members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KueueConfiguration {
+    /// True if Kueue also manages jobs without a queue, including pods.
+    pub takes_all: bool,
+    /// True if Kueue knows TrainingWorkloads as jobs of another controller.
+    pub knows_workloads: bool,
+    /// Seconds in which the pods of an admitted workload must be ready. Absent: without end.
+    pub pods_ready_seconds: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default)]

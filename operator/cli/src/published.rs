@@ -1,5 +1,6 @@
-//! Preemption rules and signals of nodes of the manager's configuration.
+//! Preemption rules, signals of nodes and integrations of the manager's configuration.
 
+use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_model::Rules;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::{NodeHealthConfig, SchedulerConfig};
@@ -12,6 +13,18 @@ pub struct PublishedRules {
     pub evicts: bool,
 }
 
+/// Other schedulers and autoscalers with which the manager works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Integrations {
+    /// The scheduling backend; empty for the default.
+    pub backend: String,
+    pub autoscaler: AutoscalerMode,
+    /// Namespace of signal pods.
+    pub signal_namespace: String,
+    /// Whether workloads with a queue wait for Kueue.
+    pub kueue: bool,
+}
+
 /// The relevant parts of the configuration. Ignores unknown keys, because the manager can be newer
 /// than this program.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -22,6 +35,8 @@ struct ManagerConfig {
     node_health: NodeHealthConfig,
     scheduling: SchedulingPart,
     agents: AgentsPart,
+    autoscaler: AutoscalerPart,
+    kueue: KueuePart,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -36,6 +51,28 @@ struct AgentsPart {
     namespace: String,
 }
 
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(default)]
+struct AutoscalerPart {
+    mode: AutoscalerMode,
+    namespace: String,
+}
+
+impl Default for AutoscalerPart {
+    fn default() -> Self {
+        Self {
+            mode: AutoscalerMode::Off,
+            namespace: "lockstep-autoscaler".into(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct KueuePart {
+    enabled: bool,
+}
+
 impl ManagerConfig {
     fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
@@ -46,10 +83,15 @@ impl ManagerConfig {
     }
 }
 
-/// The scheduling backend in the configuration of a manager, empty for the default; `None` if it
-/// cannot be parsed.
-pub fn scheduling_backend(text: &str) -> Option<String> {
-    Some(ManagerConfig::parse(text).ok()?.scheduling.backend)
+/// The integrations in the configuration of a manager; `None` if it cannot be parsed.
+pub fn integrations(text: &str) -> Option<Integrations> {
+    let config = ManagerConfig::parse(text).ok()?;
+    Some(Integrations {
+        backend: config.scheduling.backend,
+        autoscaler: config.autoscaler.mode,
+        signal_namespace: config.autoscaler.namespace,
+        kueue: config.kueue.enabled,
+    })
 }
 
 /// The signals of nodes in the configuration of a manager.
@@ -101,11 +143,21 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_is_read_from_the_configuration() {
-        assert_eq!(scheduling_backend(SHIPPED).as_deref(), Some(""));
-        let both = scheduling_backend("scheduling: {backend: Both}");
-        assert_eq!(both.as_deref(), Some("Both"));
-        assert_eq!(scheduling_backend("scheduling: 3"), None);
+    fn the_integrations_are_read_from_the_configuration() {
+        let none = Integrations {
+            backend: String::new(),
+            autoscaler: AutoscalerMode::Off,
+            signal_namespace: "lockstep-autoscaler".into(),
+            kueue: false,
+        };
+        assert_eq!(integrations(SHIPPED).as_ref(), Some(&none));
+        assert_eq!(integrations(""), Some(none));
+        let all = "scheduling: {backend: Both}\nautoscaler: {mode: Pods, namespace: s, maxPods: 9}\nkueue: {enabled: true}";
+        let all = integrations(all).unwrap();
+        assert_eq!((&*all.backend, all.kueue), ("Both", true));
+        assert_eq!(all.autoscaler, AutoscalerMode::Pods);
+        assert_eq!(all.signal_namespace, "s");
+        assert_eq!(integrations("scheduling: 3"), None);
     }
 
     #[test]

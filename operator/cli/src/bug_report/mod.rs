@@ -229,6 +229,11 @@ impl Material {
             found.name(NameKind::Namespace, &budget.namespace);
             found.name(NameKind::Name, &budget.name);
         }
+        for queue in facts.kueue.missing_queues.iter().flatten() {
+            let (namespace, name) = queue.split_once('/').unwrap_or_default();
+            found.name(NameKind::Namespace, namespace);
+            found.name(NameKind::Name, name);
+        }
         for pod in facts.managers.iter().flatten() {
             found.name(NameKind::Namespace, &pod.namespace);
             found.name(NameKind::Pod, &pod.name);
@@ -251,7 +256,8 @@ impl Material {
             .as_array()
             .into_iter()
             .flatten();
-        for namespace in excluded.chain([&configuration["agents"]["namespace"]]) {
+        let own = ["agents", "autoscaler"].map(|part| &configuration[part]["namespace"]);
+        for namespace in excluded.chain(own) {
             let namespace = namespace.as_str().unwrap_or_default();
             self.found.name(NameKind::Namespace, namespace);
         }

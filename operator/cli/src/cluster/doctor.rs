@@ -6,12 +6,8 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
-    SubjectAccessReviewSpec,
-};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::api::PostParams;
@@ -25,26 +21,22 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::ClusterReader;
-use super::install::ManagerDeployment;
 use super::logs::HowMuch;
 use super::workloads::permitted;
 use crate::agents::agents;
 use crate::doctor_facts::{
-    AccountFacts, BudgetFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts,
-    ObjectFacts, POLICIES, PolicyFacts, RightFacts,
+    BudgetFacts, InstallFacts, LeaseFacts, ManagerPod, NodeFacts, ObjectFacts, POLICIES,
+    PolicyFacts,
 };
 use crate::logs::LogSource;
 use crate::objects::holds;
 use crate::problem::Problem;
-use crate::published::scheduling_backend;
+use crate::published::{Integrations, integrations};
 
 /// Default namespace of the manager.
 const NAMESPACE: &str = "lockstep-system";
 /// Searched lines of a manager's log.
 const LOG_LINES: i64 = 200;
-/// Rights that the policies require of the manager, as resources of a virtual API group.
-const MANAGER_WRITES: (&str, [&str; 2]) =
-    ("admission.lockstep.dev", ["operatorobjects", "members"]);
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep");
 /// Groups of other projects with a PodGroup or a Workload.
 const CALLED_ALIKE: [&str; 4] = [
@@ -52,28 +44,6 @@ const CALLED_ALIKE: [&str; 4] = [
     "scheduling.sigs.k8s.io",
     "scheduling.volcano.sh",
     "scheduling.x-k8s.io",
-];
-const KUEUE: (&str, &str) = ("kueue-system", "kueue-manager-config");
-
-/// Commands of this program, each with its right: verb, group, resource, subresource.
-const RIGHTS: [(&str, [&str; 4]); 5] = [
-    (
-        "status, explain (list trainingworkloads)",
-        ["list", "training.lockstep.dev", "trainingworkloads", ""],
-    ),
-    (
-        "restart, suspend, resume, checkpoint (patch trainingworkloads)",
-        ["patch", "training.lockstep.dev", "trainingworkloads", ""],
-    ),
-    ("logs (get pods/log)", ["get", "", "pods", "log"]),
-    (
-        "queue, whatif, snapshot (list nodes)",
-        ["list", "", "nodes", ""],
-    ),
-    (
-        "agents (list nodeagents)",
-        ["list", "training.lockstep.dev", "nodeagents", ""],
-    ),
 ];
 
 impl ClusterReader {
@@ -87,7 +57,7 @@ impl ClusterReader {
         let versions = self.versions().await?;
         let groups = self.send(self.client.list_api_groups(), "apis").await?;
         let native = self.native(&groups, namespace).await?;
-        let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
+        let integrations = self.integrations().await?;
         let managers = permitted(self.managers().await)?;
         let deployments = self.manager_deployments(None).await?.unwrap_or_default();
         let of_lease = managers
@@ -96,6 +66,14 @@ impl ClusterReader {
             .find_map(ResourceExt::namespace)
             .or_else(|| Some(deployments.first()?.namespace.clone()))
             .unwrap_or_else(|| NAMESPACE.to_owned());
+        let account = deployments.first().map(|manager| manager.account.as_str());
+        let autoscaler = match &integrations {
+            Some(found) => Some(self.autoscaler(found, &groups, account).await?),
+            None => None,
+        };
+        let enabled = integrations.as_ref().map(|found| found.kueue);
+        let kueue = self.kueue(&groups, enabled, account).await?;
+        let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let objects = absent(self.node_agents().await)?;
         let pods = self.agent_pods(agent_namespace).await?;
         Ok(InstallFacts {
@@ -115,8 +93,9 @@ impl ClusterReader {
             rights: self.rights(namespace).await?,
             namespace: namespace.to_owned(),
             native,
-            backend: self.backend().await?,
-            kueue: self.kueue(&groups).await?,
+            backend: integrations.map(|found| found.backend),
+            autoscaler,
+            kueue,
             objects: self.object_facts().await?,
             budgets: permitted(self.budgets().await)?,
         })
@@ -240,9 +219,9 @@ impl ClusterReader {
         })
     }
 
-    async fn backend(&self) -> Result<Option<String>, Problem> {
+    async fn integrations(&self) -> Result<Option<Integrations>, Problem> {
         let config = permitted(self.manager_config(None).await)?.flatten();
-        Ok(config.and_then(|(_, text)| scheduling_backend(&text)))
+        Ok(config.and_then(|(_, text)| integrations(&text)))
     }
 
     pub(super) async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {
@@ -296,45 +275,6 @@ impl ClusterReader {
         Ok(facts.into())
     }
 
-    async fn accounts(
-        &self,
-        deployments: &[ManagerDeployment],
-    ) -> Result<Vec<AccountFacts>, Problem> {
-        let mut facts = Vec::new();
-        for deployment in deployments {
-            let account = deployment.account.clone();
-            let mut writes = Some(true);
-            for resource in MANAGER_WRITES.1 {
-                let may = self.may_write(&account, resource).await?;
-                writes = writes.and_then(|w| Some(w && may?));
-            }
-            facts.push(AccountFacts { account, writes });
-        }
-        Ok(facts)
-    }
-
-    /// True if the account has a right of the manager; `None` if the user may not check it.
-    async fn may_write(&self, account: &str, resource: &str) -> Result<Option<bool>, Problem> {
-        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(account.to_owned()),
-                resource_attributes: Some(ResourceAttributes {
-                    verb: Some("write".into()),
-                    group: Some(MANAGER_WRITES.0.into()),
-                    resource: Some(resource.to_owned()),
-                    ..ResourceAttributes::default()
-                }),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
-        };
-        let params = PostParams::default();
-        let request = api.create(&params, &review);
-        let response = permitted(self.send(request, "subjectaccessreviews").await)?;
-        Ok(response.map(|a| a.status.is_some_and(|s| s.allowed)))
-    }
-
     async fn nodes(&self) -> Result<Vec<NodeFacts>, Problem> {
         let nodes: Vec<Node> = self.list(Api::all(self.client.clone()), None).await?;
         Ok(nodes.iter().map(node_facts).collect())
@@ -352,54 +292,15 @@ impl ClusterReader {
         let facts = budgets.iter().map(|budget| budget_facts(budget, &members));
         Ok(facts.filter(|budget| budget.members > 0).collect())
     }
+}
 
-    async fn rights(&self, namespace: &str) -> Result<Vec<RightFacts>, Problem> {
-        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let mut rights = Vec::new();
-        for (verbs, [verb, group, resource, subresource]) in RIGHTS {
-            let text = |t: &str| Some(t.to_owned()).filter(|t| !t.is_empty());
-            let review = SelfSubjectAccessReview {
-                spec: SelfSubjectAccessReviewSpec {
-                    resource_attributes: Some(ResourceAttributes {
-                        namespace: text(namespace).filter(|_| resource != "nodes"),
-                        verb: text(verb),
-                        group: text(group),
-                        resource: text(resource),
-                        subresource: text(subresource),
-                        ..ResourceAttributes::default()
-                    }),
-                    ..SelfSubjectAccessReviewSpec::default()
-                },
-                ..SelfSubjectAccessReview::default()
-            };
-            let params = PostParams::default();
-            let request = api.create(&params, &review);
-            let response = self.send(request, "selfsubjectaccessreviews").await;
-            if let Some(response) = permitted(response)? {
-                let allowed = response.status.is_some_and(|s| s.allowed);
-                rights.push(RightFacts { verbs, allowed });
-            }
-        }
-        Ok(rights)
-    }
-
-    async fn kueue(&self, groups: &BTreeSet<String>) -> Result<KueueFacts, Problem> {
-        if !groups.contains("kueue.x-k8s.io") {
-            return Ok(KueueFacts::Absent);
-        }
-        let api: Api<ConfigMap> = self.scoped(Some(KUEUE.0));
-        let map = permitted(self.send(api.get_opt(KUEUE.1), "configmaps").await)?.flatten();
-        let Some(data) = map.and_then(|m| m.data) else {
-            return Ok(KueueFacts::Unseen);
-        };
-        let mut lines = data.values().flat_map(|text| text.lines());
-        let takes_all = lines.any(|l| l.trim() == "manageJobsWithoutQueueName: true");
-        Ok(if takes_all {
-            KueueFacts::TakesAll
-        } else {
-            KueueFacts::LeavesThem
-        })
-    }
+/// Served versions of a group.
+pub(super) fn versions(groups: &APIGroupList, group: &str) -> Vec<String> {
+    let found = groups.groups.iter().filter(|g| g.name == group);
+    found
+        .flat_map(|g| &g.versions)
+        .map(|v| v.version.clone())
+        .collect()
 }
 
 fn called_alike(groups: &BTreeSet<String>, native: &[String]) -> BTreeSet<String> {
@@ -409,7 +310,7 @@ fn called_alike(groups: &BTreeSet<String>, native: &[String]) -> BTreeSet<String
 }
 
 /// Maps a forbidden or missing object to `None`.
-fn absent<T>(response: Result<T, Problem>) -> Result<Option<T>, Problem> {
+pub(super) fn absent<T>(response: Result<T, Problem>) -> Result<Option<T>, Problem> {
     match response {
         Err(Problem::NotInstalled { .. }) => Ok(None),
         other => permitted(other),

@@ -1,13 +1,16 @@
 //! All access to the API server.
 
+mod autoscaler;
 mod bug_report;
 mod canary;
 mod connect;
 mod doctor;
 mod install;
+mod kueue;
 mod live;
 mod logs;
 mod read;
+mod rights;
 mod watch;
 mod workloads;
 mod write;

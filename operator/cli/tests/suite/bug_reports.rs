@@ -358,7 +358,7 @@ fn logs_and_termination_messages_are_copied_on_request_only() {
         .iter()
         .find(|(path, _)| path.starts_with("logs/"))
         .unwrap();
-    assert_eq!(log.0, "logs/namespace-1/pod-04.container-2.log");
+    assert_eq!(log.0, "logs/namespace-2/pod-04.container-2.log");
     assert_eq!(log.1, "step 1 on node-04\nzecret-line [left out]\n");
     assert!(files["objects/pods.json"].contains("zecret-termination"));
     assert!(!files["objects/pods.json"].contains("zecret-env"));

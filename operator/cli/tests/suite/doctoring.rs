@@ -8,7 +8,7 @@ use lockstep_api::native_group::{NativeSupport, PodField};
 use lockstep_cli::agents::{AgentOfNode, AgentReport, AgentState};
 use lockstep_cli::doctor::{CheckLevel, diagnose};
 use lockstep_cli::doctor_facts::{
-    AccountFacts, BudgetFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts,
+    AccountFacts, AutoscalerFacts, BudgetFacts, InstallFacts, LeaseFacts, ManagerPod, NodeFacts,
     ObjectFacts, POLICIES, PolicyFacts, RESOURCES, RightFacts,
 };
 use lockstep_cli::version::VersionReport;
@@ -61,7 +61,7 @@ fn objects(kind: &str, readable: usize) -> ObjectFacts {
     }
 }
 
-fn healthy() -> InstallFacts {
+pub fn healthy() -> InstallFacts {
     InstallFacts {
         kubernetes: "v1.36.2".into(),
         served: RESOURCES.map(str::to_owned).into(),
@@ -94,6 +94,7 @@ fn healthy() -> InstallFacts {
         }],
         objects: vec![objects("trainingworkloads", 5), objects("nodeagents", 2)],
         budgets: Some(Vec::new()),
+        autoscaler: Some(AutoscalerFacts::default()),
         ..InstallFacts::default()
     }
 }
@@ -117,6 +118,7 @@ ok       nodes         all 2 nodes declare RestartAllContainersOnContainerExits 
 ok       your rights   all commands are allowed in namespace ml                   -
 ok       native        scheduling.k8s.io serves no pod groups                     -
 ok       names         no other API group has a kind PodGroup or Workload         -
+ok       autoscaler    off                                                        -
 ok       kueue         not installed                                              -
 ok       objects       workloads (5) and all other objects can be read            -
 ok       budgets       no disruption budget selects members                       -
@@ -207,7 +209,7 @@ fn the_doctor_names_what_native_groups_lack() {
 }
 
 /// Level and message of a check after a change of a healthy installation.
-fn found(check: &str, change: impl FnOnce(&mut InstallFacts)) -> (CheckLevel, String) {
+pub fn found(check: &str, change: impl FnOnce(&mut InstallFacts)) -> (CheckLevel, String) {
     let mut facts = healthy();
     change(&mut facts);
     let diagnosis = diagnose(&facts, now());
@@ -383,11 +385,6 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
             "did not return your permissions",
         ),
         (
-            "kueue",
-            |f| f.kueue = KueueFacts::Unseen,
-            "no permission to read Kueue's configuration",
-        ),
-        (
             "kubernetes",
             |f| f.kubernetes = "v1.33.0".into(),
             "pods of failed gangs without a supervisor are recreated; upgrade to 1.35",
@@ -450,11 +447,6 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
             "names",
             |f| f.other_groups = ["scheduling.volcano.sh".to_owned()].into(),
             "scheduling.volcano.sh has kinds of the same name",
-        ),
-        (
-            "kueue",
-            |f| f.kueue = KueueFacts::TakesAll,
-            "manageJobsWithoutQueueName is true",
         ),
     ]);
 }

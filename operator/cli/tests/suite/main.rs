@@ -14,6 +14,7 @@ mod dashboard_fixture;
 mod dashboard_program;
 mod doctoring;
 mod explaining;
+mod integrations;
 mod kubectl;
 mod live_server;
 mod members;
