@@ -91,9 +91,11 @@ impl Cycle<'_> {
             _ if self.queue.unsearched.contains(&at) => Want::Unknown,
             Some(Pending::Reserved { .. } | Pending::Undecided { .. }) => Want::Unknown,
             Some(Pending::Held(Hold::Misfit(_))) => Want::Nodes,
-            Some(pending) if lacks_nodes(gang, pending) && gang.status.reservation.is_some() => {
-                Want::Nodes
-            }
+            Some(pending) if lacks_nodes(gang, pending) => match gang.status.reservation {
+                Some(_) => Want::Nodes,
+                // New nodes are not ready yet: too many for a misfit, too few for a reservation.
+                None => Want::Unknown,
+            },
             _ => Want::Nothing,
         }
     }
@@ -193,15 +195,13 @@ pub(super) fn lacks_nodes(gang: &GangState, pending: &Pending) -> bool {
     }
 }
 
-/// True while nodes that the autoscaler keeps for the gang wait for its pods.
+/// True while nodes that a request has provided wait for the gang's pods. A signal pod beside the bound
+/// pod of its member would cause another purchase.
 fn is_kept_by_placed(context: &Context<'_>, gang: &GangState, demand: &NodeDemand) -> bool {
-    let provides = match context.settings.autoscaler {
-        AutoscalerMode::ProvisioningRequest => {
-            state_of(gang, demand).is_some_and(|s| s.phase == ProvisioningPhase::Provisioned)
-        }
-        _ => true,
-    };
-    demand.is_open() && provides && !gang.unbound().is_empty()
+    context.settings.autoscaler == AutoscalerMode::ProvisioningRequest
+        && demand.is_open()
+        && state_of(gang, demand).is_some_and(|s| s.phase == ProvisioningPhase::Provisioned)
+        && !gang.unbound().is_empty()
 }
 
 /// The failed try, or the next one if it is due.
