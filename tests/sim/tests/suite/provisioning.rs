@@ -76,7 +76,7 @@ fn annotations(world: &Gangs, key: &str) -> Vec<Option<String>> {
 }
 
 #[test]
-fn signal_pods_stand_for_members_until_these_are_bound_and_never_run() {
+fn signal_pods_stand_for_members_until_the_gang_is_placed_and_never_run() {
     let mut world = waiting(PODS, None);
     let pods = signals(&world);
     assert_eq!(pods.len(), 2);

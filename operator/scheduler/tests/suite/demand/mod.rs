@@ -64,7 +64,7 @@ fn busy(names: &[&str]) -> Gangs {
 }
 
 #[test]
-fn a_gang_without_any_node_requests_nodes_until_its_members_are_bound() {
+fn a_gang_without_any_node_requests_nodes_until_it_is_placed() {
     let mut world = world(&[]);
     later(&mut world, "gang", LOW, &json!({}));
     let requested = demand(&world, "gang").unwrap();
@@ -82,17 +82,33 @@ fn a_gang_without_any_node_requests_nodes_until_its_members_are_bound() {
     assert_eq!((world.running("gang"), demand(&world, "gang")), (2, None));
 }
 
+/// A signal pod beside a bound member would buy another node.
 #[test]
-fn a_placed_gang_requests_its_nodes_while_members_are_unbound() {
+fn a_placed_gang_requests_no_nodes_although_its_members_are_unbound() {
     let mut world = world(&[]);
     later(&mut world, "gang", LOW, &json!({}));
+    assert!(demand(&world, "gang").is_some());
     world.node("n1", 2, true);
     while world.placement("gang").is_none() {
         world.decide();
     }
-    assert!(demand(&world, "gang").is_some());
-    world.settle();
-    assert_eq!(demand(&world, "gang"), None);
+    assert_eq!((world.running("gang"), demand(&world, "gang")), (0, None));
+}
+
+/// They were too many for a misfit and too few for a reservation.
+#[test]
+fn a_demand_stays_the_same_while_new_nodes_are_not_ready() {
+    let mut world = world(&[]);
+    later(&mut world, "gang", LOW, &json!({}));
+    let first = demand(&world, "gang");
+    for name in ["n1", "n2"] {
+        world.node(name, 2, false);
+        run(&mut world, 2);
+        assert_eq!(
+            demand(&world, "gang").map(|d| d.since),
+            first.as_ref().map(|d| d.since)
+        );
+    }
 }
 
 #[test]
