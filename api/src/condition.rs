@@ -126,6 +126,8 @@ pub mod reasons {
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// The gang is queued behind other gangs, or waits for the first scheduling cycle.
     pub const QUEUED: &str = "Queued";
+    /// Kueue has not admitted the workload, or has evicted it. No pod is created.
+    pub const WAITING_FOR_QUOTA: &str = "WaitingForQuota";
     /// A placement was decided.
     pub const SCHEDULED: &str = "Scheduled";
     /// Enough other gangs move away from nodes with signals, so the gang does not move yet.

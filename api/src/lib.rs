@@ -9,6 +9,7 @@
 //! | [`scheduling`] | `Workload` and `PodGroup`, the scheduling objects of one workload |
 //! | [`native_group`] | native groups of `scheduling.k8s.io`, and what an API server supports of them |
 //! | [`provisioning`] | `ProvisioningRequest` of Cluster Autoscaler, and marks of members for autoscalers |
+//! | [`kueue`] | the part of Kueue's API that the integration reads and writes |
 //! | [`restart_order`] | `RestartOrder`, orders of the manager to the node agents |
 //! | [`node_agent`] | `NodeAgent`, reports of a node agent to the manager |
 //! | [`node_signal`] | signals about nodes: faults, and announcements of maintenance or removal |
@@ -28,6 +29,7 @@ pub mod crds;
 pub mod gangs;
 pub mod ids;
 pub mod key;
+pub mod kueue;
 pub mod member;
 pub mod member_pod;
 pub mod membership;

@@ -6,6 +6,7 @@ mod failure;
 mod gang_move;
 mod group;
 mod incident;
+mod quota;
 mod rules;
 mod schedule;
 mod spec;
@@ -28,6 +29,7 @@ pub use group::{Dependency, DependencyCondition, Group};
 pub use incident::{
     Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases, PodReplacement,
 };
+pub use quota::{KueuePodSet, KueueStatus};
 pub use schedule::{
     Backend, DisruptionMode, GangScheduling, GangScope, OnTimeout, PreemptionPolicy, Scheduling,
     SchedulingPolicy, Topology, TopologyLevel, TopologyMode, TopologyScope,

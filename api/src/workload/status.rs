@@ -5,7 +5,10 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, Cause, CheckpointRequest, GangMove, HistoryEntry, Incident, PodReplacement};
+use super::{
+    Backend, Cause, CheckpointRequest, GangMove, HistoryEntry, Incident, KueueStatus,
+    PodReplacement,
+};
 use crate::condition::Condition;
 
 /// Status of a workload.
@@ -100,6 +103,9 @@ pub struct TrainingWorkloadStatus {
     /// Ledger: seconds with nodes before `startTime`, for `activeDeadlineSeconds`.
     #[serde(default)]
     pub active_seconds: i64,
+    /// Ledger: quota from Kueue. Absent: Kueue does not manage the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kueue: Option<KueueStatus>,
 }
 
 crate::worded! {

@@ -23,6 +23,7 @@ mod domains;
 mod facts;
 mod failure;
 pub mod gangs;
+mod kueue;
 mod ledger;
 mod messages;
 mod moves;

@@ -14,8 +14,8 @@ use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
 use crate::view::{
-    DryRun, FailedRequest, Held, NativeView, Priority, RejectedRequest, ServiceContent, WorkloadId,
-    WorkloadView,
+    DryRun, FailedRequest, Held, KueueView, NativeView, Priority, RejectedRequest, ServiceContent,
+    WorkloadId, WorkloadView,
 };
 
 /// A view without its status. Decisions read the ledger separately, and must not depend on the
@@ -99,6 +99,20 @@ impl<'a> Observed<'a> {
 
     pub fn native(self) -> &'a NativeView {
         &self.view.native
+    }
+
+    pub fn kueue(self) -> &'a KueueView {
+        &self.view.kueue
+    }
+
+    /// Labels of the workload.
+    pub fn label(self, key: &str) -> Option<&'a str> {
+        let labels = self.view.workload.metadata.labels.as_ref()?;
+        labels.get(key).map(String::as_str)
+    }
+
+    pub fn annotations(self) -> impl Iterator<Item = (&'a String, &'a String)> {
+        self.view.workload.metadata.annotations.iter().flatten()
     }
 
     pub fn service(self) -> Option<&'a Held<ServiceContent>> {

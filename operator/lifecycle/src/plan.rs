@@ -3,6 +3,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::scheduling::v1beta1;
 use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::kueue::{KueueWorkload, KueueWorkloadStatus};
 use lockstep_api::member::Member;
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkloadStatus, Workload};
 
@@ -86,6 +87,21 @@ pub enum Action {
         name: String,
         uid: Uid,
     },
+    /// Write the status of a Kueue Workload.
+    UpdateQuota {
+        name: String,
+        uid: Uid,
+        resource_version: ResourceVersion,
+        status: Box<KueueWorkloadStatus>,
+    },
+    /// Remove the finalizer by which a Kueue Workload waits for the workload's pods.
+    ReleaseQuota {
+        name: String,
+        uid: Uid,
+        resource_version: ResourceVersion,
+        /// The finalizers that remain.
+        finalizers: Vec<String>,
+    },
     /// Delete the workload itself after its time to live.
     DeleteWorkload {
         uid: Uid,
@@ -117,6 +133,7 @@ impl Action {
             Self::CreatePod { .. } => ("create", "Pod"),
             Self::DeletePod { .. } => ("delete", "Pod"),
             Self::DeleteSurplus { surplus, .. } => ("delete", surplus.kind()),
+            Self::UpdateQuota { .. } | Self::ReleaseQuota { .. } => ("update", KUEUE_WORKLOAD),
             Self::DeleteWorkload { .. } => ("delete", "TrainingWorkload"),
             Self::DryRun { .. } => ("validate", "Pod"),
         }
@@ -134,8 +151,10 @@ impl Action {
             Self::Publish { .. } => 7,
             Self::CreatePod { .. } => 8,
             Self::DeleteSurplus { .. } => 9,
-            Self::DeleteWorkload { .. } => 10,
-            Self::DryRun { .. } => 11,
+            Self::UpdateQuota { .. } => 10,
+            Self::ReleaseQuota { .. } => 11,
+            Self::DeleteWorkload { .. } => 12,
+            Self::DryRun { .. } => 13,
         }
     }
 }
@@ -148,6 +167,7 @@ pub enum Surplus {
     NativeWorkload,
     Workload,
     RestartOrder,
+    KueueWorkload,
 }
 
 impl Surplus {
@@ -158,6 +178,7 @@ impl Surplus {
             Self::NativeWorkload => NATIVE_WORKLOAD,
             Self::Workload => WORKLOAD,
             Self::RestartOrder => RESTART_ORDER,
+            Self::KueueWorkload => KUEUE_WORKLOAD,
         }
     }
 }
@@ -166,6 +187,7 @@ const WORKLOAD: &str = "Workload";
 const RESTART_ORDER: &str = "RestartOrder";
 const POD_GROUP: &str = "PodGroup";
 const NATIVE_POD_GROUP: &str = "podgroups.scheduling.k8s.io";
+const KUEUE_WORKLOAD: &str = "workloads.kueue.x-k8s.io";
 const NATIVE_WORKLOAD: &str = "workloads.scheduling.k8s.io";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -176,6 +198,7 @@ pub enum Object {
     NativeWorkload(Box<v1beta1::Workload>),
     NativePodGroup(Box<v1beta1::PodGroup>),
     RestartOrder(Box<RestartOrder>),
+    KueueWorkload(Box<KueueWorkload>),
 }
 
 impl Object {
@@ -187,6 +210,7 @@ impl Object {
             Self::NativeWorkload(_) => NATIVE_WORKLOAD,
             Self::NativePodGroup(_) => NATIVE_POD_GROUP,
             Self::RestartOrder(_) => RESTART_ORDER,
+            Self::KueueWorkload(_) => KUEUE_WORKLOAD,
         }
     }
 
@@ -198,6 +222,7 @@ impl Object {
             Self::NativeWorkload(o) => &o.metadata,
             Self::NativePodGroup(o) => &o.metadata,
             Self::RestartOrder(o) => &o.metadata,
+            Self::KueueWorkload(o) => &o.metadata,
         }
         .name
         .as_deref()

@@ -45,6 +45,8 @@ pub struct LifecycleSettings {
     /// Names of `RuntimeClass` objects whose pods share the node's sockets, so that a supervisor is
     /// possible.
     pub supervisor_runtime_classes: Vec<String>,
+    /// Whether Kueue manages workloads with a queue.
+    pub kueue: bool,
     /// How long before a deadline a move is due, at least.
     pub lead_time: TimeDelta,
     /// A move leaves all nodes whose deadline is nearer than this.
@@ -73,6 +75,7 @@ impl Default for LifecycleSettings {
             backend: Backend::Lockstep,
             supervisor_image: None,
             supervisor_runtime_classes: NVIDIA.map(str::to_owned).to_vec(),
+            kueue: false,
             lead_time: TimeDelta::minutes(10),
             move_horizon: TimeDelta::hours(24),
             protect_members: false,

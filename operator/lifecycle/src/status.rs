@@ -109,6 +109,7 @@ impl Ledger {
             user_request,
             started_at,
             active_seconds,
+            kueue,
             ended,
         } = self;
         let Summary {
@@ -153,6 +154,7 @@ impl Ledger {
             user_checkpoint_request: user_request,
             accounting: accounting(&spent),
             active_seconds,
+            kueue,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::{GangKey, ResourceVersion, Uid};
+use lockstep_api::kueue::{FlavorSpec, KueueWorkload};
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
@@ -34,6 +35,8 @@ pub struct WorkloadView {
     pub scheduling: Option<Held<WorkloadSpec>>,
     /// Native groups of the workload, and others with similar names.
     pub native: NativeView,
+    /// Quota from Kueue.
+    pub kueue: KueueView,
     /// The Service named like the subdomain, of any owner.
     pub service: Option<Held<ServiceContent>>,
     /// The `RestartOrder` of this name, of any owner.
@@ -149,6 +152,34 @@ pub struct NativePodGroup {
     pub unschedulable: Option<String>,
     /// True if it was deleted. It stays until its pods have ended.
     pub terminating: bool,
+}
+
+/// What is known of Kueue's objects. The default of a manager without Kueue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KueueView {
+    pub access: KueueAccess,
+    /// Kueue Workloads that the workload controls, by name.
+    pub workloads: BTreeMap<String, Held<KueueWorkload>>,
+    pub classes: Arc<KueueClasses>,
+}
+
+/// Whether Kueue's objects are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KueueAccess {
+    /// Not listed yet.
+    #[default]
+    Unread,
+    NotServed,
+    /// In this version.
+    Served(String),
+}
+
+/// Objects of Kueue without namespace, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KueueClasses {
+    pub flavors: BTreeMap<String, FlavorSpec>,
+    /// Values of WorkloadPriorityClasses.
+    pub priorities: BTreeMap<String, i32>,
 }
 
 /// The specified parts of a Service.

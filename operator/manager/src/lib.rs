@@ -22,6 +22,7 @@ mod events;
 mod gauges;
 pub mod health;
 mod index;
+mod kueue;
 mod lease;
 pub mod metrics;
 mod node_health;

@@ -28,6 +28,7 @@ use crate::events::{self, Events, Publisher};
 use crate::gauges::{Gauges, WorkloadSeries};
 use crate::health::Health;
 use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
+use crate::kueue;
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
 use crate::node_health;
@@ -240,6 +241,9 @@ impl Wiring {
     fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>, namespace: String) {
         let watching = self.watching();
         watch_all(&self.index, &watching, tasks);
+        if self.config.kueue.enabled {
+            tasks.spawn(kueue::follow(self.index.clone(), watching.clone()));
+        }
         let read = self.clients.read.clone();
         let discovery = Discovery {
             watching,

@@ -158,6 +158,11 @@ impl SteppedManager {
         self.index.set_native_support(supported);
     }
 
+    /// In a process, a separate task finds the served version of Kueue's API.
+    pub fn deliver_kueue_version(&mut self, version: Option<&str>) {
+        self.index.set_kueue_version(version.map(str::to_owned));
+    }
+
     /// In a process, a separate task watches these groups.
     pub fn deliver_native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
         self.index.set_native_group(kind, key, Some(group));

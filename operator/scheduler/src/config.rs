@@ -388,6 +388,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 excluded_namespaces: preemption.victims.excluded_namespaces.clone(),
                 excluded_labels: preemption.victims.excluded_labels.clone(),
                 opt_out: preemption.victims.opt_out,
+                evict_admitted: false,
                 longest_grace_period: time(preemption.victims.longest_grace_period),
             },
             reservations_per_priority: config.reservations.per_priority,

@@ -170,6 +170,7 @@ pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> Str
 pub(crate) fn held(hold: &Hold) -> String {
     match hold {
         Hold::Suspended => format!("{NOT_REQUESTING}: spec.suspend is true"),
+        Hold::NotAdmitted => format!("{NOT_REQUESTING}: Kueue has not admitted it"),
         Hold::BackingOff { until } => format!("{NOT_REQUESTING} before {}", time(*until)),
         Hold::Dependency => NOT_REQUESTING.to_owned(),
         Hold::Volume(missing) => format!("not placed: {missing}"),

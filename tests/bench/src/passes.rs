@@ -376,6 +376,7 @@ impl World {
                 moving: None,
                 placement_tries: 0,
                 ends: None,
+                quota: None,
                 members: MembersInput {
                     domains: vec![DomainInput {
                         key: DomainKey::from(&GangKey::whole()),

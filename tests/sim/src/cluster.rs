@@ -260,11 +260,10 @@ impl SimCluster {
     /// All actors.
     pub fn actors(&self) -> Vec<Actor> {
         let autoscaler = self.manager.has_autoscaler();
-        let only_with = [WatchedKind::ProvisioningRequest, WatchedKind::PodTemplate];
-        let watches = WatchedKind::ALL
+        let kinds = WatchedKind::ALL
             .into_iter()
-            .filter(move |kind| autoscaler || !only_with.contains(kind))
-            .map(Actor::Watch);
+            .filter(|kind| self.manager.watches(*kind));
+        let watches = kinds.map(Actor::Watch);
         let central = [
             Actor::Controller,
             Actor::Scheduler,
@@ -456,6 +455,11 @@ impl SimCluster {
     /// Sets how far the clock of the next manager process is ahead.
     pub fn set_manager_clock(&mut self, ahead: TimeDelta) {
         self.manager.clock_ahead = ahead;
+    }
+
+    /// Tells the manager process which version of Kueue's API is served. It has read no object yet.
+    pub fn deliver_kueue_version(&mut self, version: Option<&'static str>) {
+        self.manager.deliver_kueue_version(version);
     }
 
     /// Tells the manager process whether the API server supports native groups. A new process tests

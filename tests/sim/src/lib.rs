@@ -34,6 +34,7 @@ pub mod cluster;
 mod controllers;
 pub mod gangs;
 pub mod kube_scheduler;
+pub mod kueue;
 mod manager;
 pub mod nodes;
 mod objects;

@@ -23,6 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::api::server::client;
 use crate::api::{Line, Store};
 use crate::clock::SimClock;
+use crate::kueue::ALWAYS_WATCHED;
 use crate::nodes::agent_selector;
 
 /// Most consecutive passes; then the controller must have no work.
@@ -48,6 +49,8 @@ pub(crate) struct Manager {
     provisioning: ProvisioningSettings,
     /// Time of the next pass over the demand for nodes without changes.
     provision_at: Option<DateTime<Utc>>,
+    /// Served version of Kueue's API.
+    pub kueue_version: Option<&'static str>,
     /// Last field, because its tasks are dropped first. Clients need a runtime; no task waits for
     /// time.
     runtime: Runtime,
@@ -84,6 +87,7 @@ impl Manager {
             node_health: NodeHealthMode::default(),
             provisioning,
             provision_at: None,
+            kueue_version: Some("v1beta2"),
             runtime,
         };
         manager.restart();
@@ -149,13 +153,27 @@ impl Manager {
         self.stepped.set_node_health(self.node_health);
         self.stepped
             .deliver_native_support(self.lifecycle.backend.has_native_groups());
-        let mut store = self.store.lock();
-        for kind in WatchedKind::ALL {
-            store.relist(kind);
+        if self.lifecycle.kueue {
+            self.stepped.deliver_kueue_version(self.kueue_version);
         }
-        self.unlisted = WatchedKind::ALL.into_iter().collect();
+        let mut store = self.store.lock();
+        let watched = WatchedKind::ALL
+            .into_iter()
+            .filter(|kind| self.watches(*kind));
+        self.unlisted = watched.collect();
+        for kind in &self.unlisted {
+            store.relist(*kind);
+        }
         self.wake = Some(self.clock.now());
         self.provision_at = self.has_autoscaler().then(|| self.clock.now());
+    }
+
+    /// False for kinds of Kueue and of an autoscaler in an installation without them.
+    pub fn watches(&self, kind: WatchedKind) -> bool {
+        match kind {
+            WatchedKind::ProvisioningRequest | WatchedKind::PodTemplate => self.has_autoscaler(),
+            kind => self.lifecycle.kueue || ALWAYS_WATCHED.contains(&kind),
+        }
     }
 
     /// Handles the delivered events of a kind. True if it stopped before the last one, so that other
@@ -176,6 +194,12 @@ impl Manager {
                 return true;
             }
         }
+    }
+
+    /// Tells this process which version of Kueue's API is served.
+    pub fn deliver_kueue_version(&mut self, version: Option<&'static str>) {
+        self.kueue_version = version;
+        self.stepped.deliver_kueue_version(version);
     }
 
     /// Tells this process whether the API server supports native groups.

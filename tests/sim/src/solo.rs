@@ -132,6 +132,18 @@ impl Solo {
         });
     }
 
+    /// [`Self::new`] in an installation with Kueue. The workload has queue `q`.
+    pub fn kueue(spec: Value) -> Self {
+        let settings = LifecycleSettings {
+            kueue: true,
+            ..LifecycleSettings::default()
+        };
+        let mut solo = Self::with_settings(0, spec, settings);
+        let key = solo.key.clone();
+        solo.cluster.set_queue(&key, Some("q"));
+        solo
+    }
+
     fn with_settings(seed: u64, spec: Value, mut settings: LifecycleSettings) -> Self {
         let backend = settings.backend;
         settings.grow_after = GROW_AFTER;

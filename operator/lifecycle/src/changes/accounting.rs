@@ -109,7 +109,7 @@ impl Ledger {
     /// False while suspended, before the start, or while the gang waits for another group.
     fn needs_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
         self.ended.is_none()
-            && !facts.spec().suspend
+            && !self.is_suspended(facts.spec())
             && self.gang(&gang.key).is_some_and(|g| g.started)
             && !self.holds_nodes(facts, &gang.key)
             && !self.is_done(gang)

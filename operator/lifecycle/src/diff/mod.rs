@@ -5,11 +5,13 @@
 //! | [`native_groups`] | native groups of `scheduling.k8s.io` |
 //! | [`objects`] | Service, Workload, pod groups, `RestartOrder`, dry runs |
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
+//! | [`kueue`] | the Kueue Workload |
 //! | [`end`] | after the end of the workload |
 //! | [`removal`] | deletions of pods, and exceptions |
 //! | [`rejected`] | recently rejected requests |
 
 mod end;
+mod kueue;
 mod native_groups;
 mod objects;
 mod pods;
@@ -40,7 +42,7 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
         NativeGroups::default().delete_surplus(facts, &mut out);
         out.extend(objects::pass_on_stops(facts));
         end::clean_up(facts, ledger, &mut out, &mut wake);
-    } else if facts.spec().suspend && !ledger.awaits_reply() {
+    } else if ledger.is_suspended(facts.spec()) && !ledger.awaits_reply() {
         out.extend(objects::pass_on_stops(facts));
         let leaving = facts.pods().filter(|p| !stays_when_released(ledger, p));
         out.extend(leaving.filter_map(delete));
@@ -50,6 +52,7 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
     } else {
         run(facts, ledger, &mut out, &mut wake);
     }
+    kueue::actions(facts, ledger, &mut out, &mut wake);
     out.sort_by_key(Action::rank);
     (out, wake)
 }

@@ -188,7 +188,8 @@ fn remove_orphan<T>(object: &Object, held: &Held<T>) -> Option<Action> {
         Object::Service(_)
         | Object::PodGroup(_)
         | Object::NativeWorkload(_)
-        | Object::NativePodGroup(_) => return None,
+        | Object::NativePodGroup(_)
+        | Object::KueueWorkload(_) => return None,
     };
     Some(Action::DeleteSurplus {
         surplus,

@@ -255,6 +255,7 @@ impl<'a> GangPods<'_, 'a> {
                         supervised: may_have_supervisors(self.gang).then_some(Delivery::Copied),
                         has_peers: has_peers(domain),
                         native_group: self.native_group,
+                        quota: self.ledger.kueue.as_ref(),
                     };
                     if let Some(pod) = self.new_pod(plan, others_run, wake) {
                         out.add(member.clone(), pod);

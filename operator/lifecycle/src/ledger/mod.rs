@@ -19,7 +19,7 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, RunningIndexes};
 use lockstep_api::workload::{
     AppliedSpec, Backoff, Cause, CheckpointRequest, FailureAction, GangMove, HistoryEntry,
-    IncidentStage, TrainingProgress, TrainingWorkloadSpec,
+    IncidentStage, KueueStatus, TrainingProgress, TrainingWorkloadSpec,
 };
 
 pub(crate) use spent::{Loss, Spent};
@@ -47,6 +47,8 @@ pub(crate) struct Ledger {
     pub started_at: Option<DateTime<Utc>>,
     /// Activity before `started_at`.
     pub active_seconds: i64,
+    /// Quota from Kueue. `None`: Kueue does not manage the workload.
+    pub kueue: Option<KueueStatus>,
     pub ended: Option<End>,
 }
 
@@ -205,6 +207,16 @@ impl Ledger {
         domains
             .filter_map(|d| self.domain(&d.key))
             .any(DomainLedger::under_way)
+    }
+
+    /// True while Kueue has not admitted the workload: it is stopped as if suspended.
+    pub fn lacks_quota(&self) -> bool {
+        self.kueue.as_ref().is_some_and(|kueue| !kueue.admitted)
+    }
+
+    /// True if no member may run: by `spec.suspend`, or for want of quota.
+    pub fn is_suspended(&self, spec: &TrainingWorkloadSpec) -> bool {
+        spec.suspend || self.lacks_quota()
     }
 
     /// When `activeDeadlineSeconds` ends the workload.

@@ -56,6 +56,7 @@ impl Ledger {
                     goodput: _,
                 },
             active_seconds,
+            kueue,
         } = status;
         let mut ledger = Self {
             applied: applied.clone(),
@@ -82,6 +83,7 @@ impl Ledger {
             },
             started_at: *start_time,
             active_seconds: *active_seconds,
+            kueue: kueue.clone(),
             ended: end(status),
         };
         ledger

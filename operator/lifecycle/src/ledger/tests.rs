@@ -10,7 +10,7 @@ use lockstep_api::gangs::gangs;
 use lockstep_api::workload::{
     AppliedSpec, Backoff, Cause, CauseKind, CheckpointOccasion, CheckpointOutcome,
     CheckpointRequest, FailureAction, GangMove, GroupStatus, HistoryEntry, IncidentStage,
-    MoveOutcome, NodeToLeave, Phase, Phases, ProgressMetric, TrainingProgress,
+    KueuePodSet, MoveOutcome, NodeToLeave, Phase, Phases, ProgressMetric, TrainingProgress,
     TrainingWorkloadStatus,
 };
 use proptest::prelude::*;
@@ -338,7 +338,7 @@ prop_compose! {
         history in prop::collection::vec(history_entry(), 0..4),
         progress in prop::option::of(progress()),
         started_at in maybe_time(),
-        (user_request, ended) in (prop::option::of("[a-z]{1,4}"), prop::option::of(end())),
+        (user_request, ended, kueue) in (prop::option::of("[a-z]{1,4}"), prop::option::of(end()), prop::option::of(kueue())),
     ) -> Ledger {
         let (preemptions, active_seconds) = counters;
         let attempts = domains.values().map(|d: &DomainLedger| d.attempt);
@@ -360,10 +360,29 @@ prop_compose! {
             user_request,
             started_at,
             active_seconds,
+            kueue,
             // Only the terminal condition carries the completion time.
             ended,
         }
     }
+}
+
+fn kueue() -> impl Strategy<Value = KueueStatus> {
+    let set = |(name, count)| KueuePodSet {
+        name,
+        count,
+        node_selector: [("pool".to_owned(), "a".to_owned())].into(),
+        ..KueuePodSet::default()
+    };
+    let sets = prop::collection::vec(("[a-z]{1,4}", 0..9_i32).prop_map(set), 0..3);
+    ("[a-z]{1,4}", any::<bool>(), sets).prop_map(|(queue, admitted, pod_sets)| KueueStatus {
+        queue,
+        admitted,
+        workload: "w".into(),
+        uid: "u".into(),
+        spec_hash: "1-a".into(),
+        pod_sets,
+    })
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 mod affinity;
 pub(crate) mod env;
 pub(crate) mod hash;
+pub(crate) mod kueue;
 pub(crate) mod metadata;
 pub(crate) mod native_group;
 pub(crate) mod pod;

@@ -2,12 +2,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSchedulingGroup, PodSpec};
 use lockstep_api::ids::{DomainKey, GangKey};
+use lockstep_api::kueue::{POD_SET_LABEL, WORKLOAD_ANNOTATION};
 use lockstep_api::member::Member;
 use lockstep_api::names::{
     DEFAULT_SCHEDULER, PREEMPTION_GATE, annotations, hostname, labels, pod_group_name, pod_name,
 };
 use lockstep_api::provisioning::{AGAINST_CONSOLIDATION, CONSUMED_CLASS, CONSUMED_REQUEST};
-use lockstep_api::workload::{FailureAction, Group};
+use lockstep_api::workload::{FailureAction, Group, KueueStatus};
 
 use super::hash::spec_hash;
 use super::metadata::metadata;
@@ -49,6 +50,8 @@ pub(crate) struct PodPlan<'a> {
     pub has_peers: bool,
     /// Name of its native pod group.
     pub native_group: Option<&'a str>,
+    /// Its admission by Kueue.
+    pub quota: Option<&'a KueueStatus>,
 }
 
 /// `None` if the member does not run.
@@ -106,6 +109,10 @@ pub(crate) fn pod(
         affinity::pin(&mut spec, node);
     }
     identify(view, &plan, &mut spec);
+    let quota = plan.quota.and_then(|q| Some((q, q.pod_set(&group.name)?)));
+    if let Some((_, pod_set)) = quota {
+        pod_set.apply(&mut spec);
+    }
     compact(&mut spec);
 
     let mut meta = metadata(
@@ -119,6 +126,14 @@ pub(crate) fn pod(
         meta.labels.take().unwrap_or_default(),
     ));
     meta.annotations = Some(pod_annotations(view, group, &plan, tier, training));
+    if let Some((quota, pod_set)) = quota {
+        let labels = meta.labels.get_or_insert_default();
+        labels.extend(pod_set.labels.clone());
+        labels.insert(POD_SET_LABEL.to_owned(), pod_set.name.clone());
+        let annotations = meta.annotations.get_or_insert_default();
+        annotations.extend(pod_set.annotations.clone());
+        annotations.insert(WORKLOAD_ANNOTATION.to_owned(), quota.workload.clone());
+    }
     Some(Pod {
         metadata: meta,
         spec: Some(spec),
@@ -298,6 +313,7 @@ pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
                 supervised: Some(Delivery::Copied),
                 has_peers: true,
                 native_group: None,
+                quota: None,
             };
             pod(view, &membership, plan)
         })

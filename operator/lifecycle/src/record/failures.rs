@@ -210,7 +210,7 @@ fn restart_after_request(
             .any(|d| d.open_request().is_some_and(|r| r.id == request.id));
     // Pod status shows the success later than the reports.
     let finished = has_finished(facts, pass.ledger, entry, members.iter().map(|(m, _)| *m));
-    let stops = entry.incident.is_some() || is_preempted || facts.spec().suspend;
+    let stops = entry.incident.is_some() || is_preempted || pass.ledger.is_suspended(facts.spec());
     if stops || others_asked || finished {
         return;
     }

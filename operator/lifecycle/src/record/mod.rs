@@ -3,6 +3,7 @@
 //!
 //! | stage | records |
 //! | --- | --- |
+//! | 00 [`kueue`] | quota from Kueue |
 //! | 00 [`requests`], [`moves`] | requests for checkpoints before a stop; moves away from nodes with signals |
 //! | 01 [`spec_changes`] | applied spec; suspension, edits, resizing, requested restarts |
 //! | 02 [`completion`] | members that have succeeded; the end of the workload |
@@ -18,6 +19,7 @@
 mod backoffs;
 mod completion;
 mod failures;
+mod kueue;
 mod membership;
 mod moves;
 mod partial_start;
@@ -37,10 +39,11 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     if ledger.ended.is_some() {
         return Wake::NEVER;
     }
+    kueue::follow_quota(facts, ledger);
     let mut wake = requests::follow_requests(facts, ledger);
     wake = wake.min(moves::follow_moves(facts, ledger));
     spec_changes::follow_spec(facts, ledger);
-    if ledger.applied.is_none() || facts.spec().suspend && !ledger.awaits_reply() {
+    if ledger.applied.is_none() || ledger.is_suspended(facts.spec()) && !ledger.awaits_reply() {
         return wake;
     }
     wake = wake.min(completion::record_completions(facts, ledger));

@@ -78,7 +78,7 @@ fn next_move(
     for departure in &left {
         is_due |= facts.due(departure.due).passed(wake);
     }
-    if is_due && may_stop_for_moves(facts, gang) && runs(facts, ledger, gang) {
+    if is_due && may_stop_for_moves(facts, ledger, gang) && runs(facts, ledger, gang) {
         let mut moving = requested(facts, last.as_ref(), false);
         set_nodes(facts, ledger, gang, &mut moving, left);
         if !moving.nodes.is_empty() {
@@ -138,7 +138,7 @@ fn left_with_restart<'f>(
 ) -> Vec<Departure<'f>> {
     let (restart, others): (Vec<&Domain>, Vec<&Domain>) =
         (gang.domains.iter()).partition(|domain| joins(facts, ledger, gang, domain));
-    if restart.is_empty() || !may_stop_for_moves(facts, gang) {
+    if restart.is_empty() || !may_stop_for_moves(facts, ledger, gang) {
         return Vec::new();
     }
     let assigned = facts.assigned_nodes(&gang.key);
@@ -191,12 +191,12 @@ fn leaves(facts: &Facts<'_>, moving: Option<&GangMove>, d: &Departure<'_>) -> bo
 }
 
 /// True if no preemption or suspension is about to stop the gang.
-fn may_stop_for_moves(facts: &Facts<'_>, gang: &Gang) -> bool {
+fn may_stop_for_moves(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
     let Some(view) = facts.gang_view(&gang.key) else {
         return false;
     };
     let is_preempted = view.preempted_by.is_some() || view.checkpoint_request.is_some();
-    !facts.spec().suspend && !is_preempted
+    !ledger.is_suspended(facts.spec()) && !is_preempted
 }
 
 /// True if all restart domains with unfinished members run.

@@ -171,7 +171,9 @@ fn occasion(
     let spec = facts.spec();
     let stops = [
         eviction.map(|(pod, end)| of(CheckpointOccasion::Eviction, pod, end.min(latest))),
-        (spec.suspend).then(|| now(CheckpointOccasion::Suspend, generation)),
+        ledger
+            .is_suspended(spec)
+            .then(|| now(CheckpointOccasion::Suspend, generation)),
         restarts(facts, ledger).then(|| now(CheckpointOccasion::Restart, spec.restart_nonce)),
         (asked.resized).then(|| now(CheckpointOccasion::Resize, generation)),
         moves(facts, ledger, asked, wake)

@@ -13,7 +13,7 @@ use crate::view::Priority;
 use crate::waiting::has_dependencies;
 
 pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
-    if facts.spec().suspend {
+    if ledger.is_suspended(facts.spec()) {
         if !ledger.awaits_reply() {
             suspend(facts, ledger);
         }

@@ -6,8 +6,8 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::words::{checkpoint_wait, count, placed_in_part, time};
 
-use super::notes;
 use super::value::{ConditionValue, condition};
+use super::{notes, quota};
 use crate::facts::{Facts, PlacementState};
 use crate::gangs::PlacementView;
 use crate::ledger::{GangLedger, Ledger};
@@ -17,8 +17,9 @@ use crate::waiting::{dependency_state, scheduling_timed_out};
 use crate::wake::Wake;
 
 /// Reasons while a gang requests no capacity. They are outdated as soon as it does.
-const NOT_REQUESTING: [&str; 3] = [
+const NOT_REQUESTING: [&str; 4] = [
     reasons::SUSPENDED,
+    reasons::WAITING_FOR_QUOTA,
     reasons::BACKING_OFF,
     reasons::WAITING_FOR_DEPENDENCY,
 ];
@@ -43,6 +44,9 @@ impl Admission<'_, '_> {
         }
         if !has_members(self.facts) {
             return condition(false, reasons::NO_MEMBERS, "all groups have 0 replicas");
+        }
+        if let Some(message) = quota::wait(self.facts, self.ledger) {
+            return condition(false, reasons::WAITING_FOR_QUOTA, message);
         }
         if self.ledger.applied.is_none() {
             return condition(false, reasons::QUEUED, "the workload is being validated");

@@ -11,9 +11,9 @@ use super::admission::{Admission, partial_gangs};
 use super::checkpoint::checkpoint_requested;
 use super::counts::Counts;
 use super::node_leaving::node_leaving;
-use super::notes;
 use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
+use super::{notes, quota};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::messages::{Restarts, avoided_nodes};
@@ -67,7 +67,7 @@ pub(super) fn all(
         restarting(facts, ledger),
     );
     put(facts, &mut out, types::DISRUPTION_TARGET, disrupted);
-    put(facts, &mut out, types::SUSPENDED, suspended(facts));
+    put(facts, &mut out, types::SUSPENDED, suspended(facts, ledger));
     let in_place = restarts_in_place(facts, ledger, wake);
     put(facts, &mut out, types::RESTARTS_IN_PLACE, in_place);
     if let Some(requested) = checkpoint_requested(facts, ledger) {
@@ -171,11 +171,13 @@ fn failed_request(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
     Some(condition(true, reasons::API_SERVER_ERROR, message))
 }
 
-fn suspended(facts: &Facts<'_>) -> ConditionValue {
+fn suspended(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
     if facts.spec().suspend {
         let ending = notes::still_ending(facts).unwrap_or_default();
         let message = format!("spec.suspend is true{ending}");
         condition(true, reasons::SUSPENDED, message)
+    } else if let Some(message) = quota::wait(facts, ledger) {
+        condition(true, reasons::WAITING_FOR_QUOTA, message)
     } else {
         condition(false, reasons::RESUMED, "spec.suspend is false")
     }

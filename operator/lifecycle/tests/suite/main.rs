@@ -20,6 +20,7 @@ mod final_failures;
 mod gates;
 mod hangs;
 mod incidents;
+mod kueue;
 mod late_agents;
 mod lost_status;
 mod meetings;

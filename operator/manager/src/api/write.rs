@@ -124,6 +124,21 @@ where
     Written::of(&api.patch(name, &field_manager(), &patch).await?)
 }
 
+/// Replaces the finalizers of an object.
+pub async fn patch_finalizers<K>(
+    api: &Api<K>,
+    name: &str,
+    on: &Precondition,
+    finalizers: &[String],
+) -> Result<Written, ApiError>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let metadata = json!({"uid": on.uid, "resourceVersion": on.version, "finalizers": finalizers});
+    let patch = Patch::Merge(json!({"metadata": metadata}));
+    Written::of(&api.patch(name, &field_manager(), &patch).await?)
+}
+
 /// Returns the new object, or `None` if nothing differs.
 pub async fn patch_status<K>(
     api: &Api<K>,

@@ -25,6 +25,7 @@ impl Config {
         settings.move_horizon = time(self.node_health.move_horizon);
         settings.autoscaler = self.autoscaler.mode;
         settings.scale_up_before_preemption = time(self.autoscaler.scale_up_before_preemption);
+        settings.rules.victims.evict_admitted = self.kueue.evict_admitted;
         let excluded = &mut settings.rules.victims.excluded_namespaces;
         excluded.extend(own.map(str::to_owned));
         settings
@@ -116,6 +117,7 @@ impl Config {
             move_horizon: delta(self.node_health.move_horizon),
             accelerators: self.scheduler.accelerators.clone(),
             backend: self.scheduling.backend,
+            kueue: self.kueue.enabled,
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),
             supervisor_runtime_classes: self.supervisor.runtime_classes.clone(),
             protect_members: self.autoscaler.mode != AutoscalerMode::Off

@@ -4,9 +4,10 @@ use kube::runtime::watcher::Event;
 use serde_json::{Error, Value, from_value};
 
 use super::kinds::{
-    Agents, Budgets, Claims, Namespaces, NativePodGroups, NativeWorkloads, Nodes, Orders,
-    PodGroups, PodTemplates, Pods, PriorityClasses, ProvisioningRequests, Quotas,
-    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
+    Agents, Budgets, Claims, Flavors, KueueWorkloads, Namespaces, NativePodGroups, NativeWorkloads,
+    Nodes, Orders, PodGroups, PodTemplates, Pods, PriorityClasses, ProvisioningRequests, Quotas,
+    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, WorkloadPriorityClasses,
+    Workloads,
 };
 use super::{Feed, Index, WatchedKind};
 
@@ -30,6 +31,9 @@ pub struct Feeds {
     namespaces: Feed<Namespaces>,
     provisioning_requests: Feed<ProvisioningRequests>,
     pod_templates: Feed<PodTemplates>,
+    kueue_workloads: Feed<KueueWorkloads>,
+    flavors: Feed<Flavors>,
+    workload_priority_classes: Feed<WorkloadPriorityClasses>,
 }
 
 impl Default for Feeds {
@@ -54,6 +58,9 @@ impl Default for Feeds {
             namespaces: Feed::new(),
             provisioning_requests: Feed::new(),
             pod_templates: Feed::new(),
+            kueue_workloads: Feed::new(),
+            flavors: Feed::new(),
+            workload_priority_classes: Feed::new(),
         }
     }
 }
@@ -91,6 +98,11 @@ impl Feeds {
                 handle(&mut self.provisioning_requests, index, event)
             }
             WatchedKind::PodTemplate => handle(&mut self.pod_templates, index, event),
+            WatchedKind::KueueWorkload => handle(&mut self.kueue_workloads, index, event),
+            WatchedKind::ResourceFlavor => handle(&mut self.flavors, index, event),
+            WatchedKind::WorkloadPriorityClass => {
+                handle(&mut self.workload_priority_classes, index, event)
+            }
         }
     }
 }

@@ -37,19 +37,19 @@ use tokio::sync::{Notify, watch as signal};
 use tracing::warn;
 
 pub use feeds::Feeds;
-pub use kinds::AgentSelector;
+pub use kinds::{AgentSelector, OrphanedQuota};
 pub use metrics::WatchErrors;
 pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
 pub use view::ViewInputs;
 pub use views::member;
 pub(crate) use watch::watch_requests;
-pub use watch::{Watching, watch_all, watch_native};
+pub use watch::{Watching, watch_all, watch_kueue, watch_native};
 pub use watched_kind::WatchedKind;
 
 use crate::clock::{Clock, Random};
 use crate::queue::Queue;
-use kinds::{NativePodGroups, NativeWorkloads, Watched};
+use kinds::{KueueTable, NativePodGroups, NativeWorkloads, Watched};
 use progress::{DeliveredVersions, version};
 use state::Touched;
 
@@ -121,6 +121,19 @@ impl Index {
             Some(previous) if previous == supported => BTreeSet::new(),
             _ => state.workloads.keys().cloned().collect(),
         };
+        drop(state);
+        self.dispatch(Touched {
+            workloads,
+            ..Touched::default()
+        });
+    }
+
+    /// Forgets Kueue's objects. `version`: the one that is watched from now on; `None`: Kueue's API is
+    /// not served.
+    pub(crate) fn set_kueue_version(&self, version: Option<String>) {
+        let mut state = self.state.write();
+        state.kueue = KueueTable::reset(version);
+        let workloads = state.workloads.keys().cloned().collect();
         drop(state);
         self.dispatch(Touched {
             workloads,

@@ -20,6 +20,7 @@ use lockstep_model::{
 use lockstep_scheduler::GangInput;
 
 use super::agents::AgentTable;
+use super::kinds::KueueTable;
 use super::provisioning::ProvisioningTable;
 use super::signals::SignalTable;
 use super::watched_kind::WatchedKind;
@@ -90,6 +91,7 @@ pub struct State {
     pub(super) native_workloads: BTreeMap<Key, (Option<Uid>, Held<()>)>,
     /// With the UIDs of their controllers.
     pub(super) native_pod_groups: BTreeMap<Key, (Option<Uid>, Held<NativePodGroup>)>,
+    pub(super) kueue: KueueTable,
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
     pub(super) signals: SignalTable,
     pub(super) zones: BTreeMap<String, ZoneInfo>,
@@ -177,6 +179,9 @@ impl State {
                 WatchedKind::Namespace => self.namespaces.len(),
                 WatchedKind::ProvisioningRequest => self.provisioning.requests.len(),
                 WatchedKind::PodTemplate => self.provisioning.templates.len(),
+                WatchedKind::KueueWorkload
+                | WatchedKind::ResourceFlavor
+                | WatchedKind::WorkloadPriorityClass => self.kueue.count(kind),
             };
             (kind, count)
         })

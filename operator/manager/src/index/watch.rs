@@ -1,18 +1,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use lockstep_api::kueue::KUEUE_GROUP;
 use lockstep_api::names::labels;
 use lockstep_common::watch::{self, WatchHandler, requested_wait};
 use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::kinds::{
-    Agents, Budgets, Claims, Namespaces, NativePodGroups, NativeWorkloads, Nodes, Orders,
-    PodGroups, PodTemplates, Pods, PriorityClasses, ProvisioningRequests, Quotas,
-    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
+    Agents, Budgets, Claims, Flavors, KueueWorkloads, Namespaces, NativePodGroups, NativeWorkloads,
+    Nodes, Orders, PodGroups, PodTemplates, Pods, PriorityClasses, ProvisioningRequests, Quotas,
+    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, WorkloadPriorityClasses,
+    Workloads,
 };
 use super::{Feed, Index, WatchErrors};
 use crate::clock::Random;
@@ -95,8 +97,49 @@ pub(crate) fn watch_requests(
     tasks.spawn(async move { match watch::watch(name, api, everything, handler).await {} });
 }
 
-async fn follow<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
+/// Watches Kueue's objects in this version, until the tasks are dropped.
+pub fn watch_kueue(
+    index: &Arc<Index>,
+    watching: &Watching,
+    version: &str,
+    tasks: &mut JoinSet<()>,
+) {
+    let everything = watcher::Config::default();
+    let api = |kind: &str| {
+        let kind = GroupVersionKind::gvk(KUEUE_GROUP, version, kind);
+        let plural = match &*kind.kind {
+            "WorkloadPriorityClass" => "workloadpriorityclasses".to_owned(),
+            other => format!("{}s", other.to_lowercase()),
+        };
+        let resource = ApiResource::from_gvk_with_plural(&kind, &plural);
+        Api::<DynamicObject>::all_with(watching.client.clone(), &resource)
+    };
+    macro_rules! spawn {
+        ($($watched:ty, $kind:literal, $config:expr;)*) => {
+            $(tasks.spawn(follow_api::<$watched>(api($kind), index.clone(), watching.clone(), $config.clone()));)*
+        };
+    }
+    spawn!(
+        KueueWorkloads, "Workload", everything;
+        Flavors, "ResourceFlavor", everything;
+        WorkloadPriorityClasses, "WorkloadPriorityClass", everything;
+    );
+}
+
+async fn follow<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config)
+where
+    W::Received: Resource<DynamicType = ()>,
+{
     let api = Api::<W::Received>::all(watching.client.clone());
+    follow_api::<W>(api, index, watching, config).await;
+}
+
+async fn follow_api<W: Watched>(
+    api: Api<W::Received>,
+    index: Arc<Index>,
+    watching: Watching,
+    config: watcher::Config,
+) {
     let handler = FeedHandler::<W> {
         feed: Feed::new(),
         index,

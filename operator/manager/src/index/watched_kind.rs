@@ -24,19 +24,26 @@ pub enum WatchedKind {
     /// `ProvisioningRequest` of Cluster Autoscaler.
     ProvisioningRequest,
     PodTemplate,
+    /// `Workload` of Kueue.
+    KueueWorkload,
+    ResourceFlavor,
+    WorkloadPriorityClass,
 }
 
 impl WatchedKind {
     /// Kinds that are watched only where the API server serves them, or where the configuration
     /// needs them.
-    pub const OPTIONAL: [Self; 4] = [
+    pub const OPTIONAL: [Self; 7] = [
         Self::NativeWorkload,
         Self::NativePodGroup,
         Self::ProvisioningRequest,
         Self::PodTemplate,
+        Self::KueueWorkload,
+        Self::ResourceFlavor,
+        Self::WorkloadPriorityClass,
     ];
 
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::TrainingWorkload,
         Self::RestartOrder,
         Self::NodeAgent,
@@ -56,6 +63,9 @@ impl WatchedKind {
         Self::Namespace,
         Self::ProvisioningRequest,
         Self::PodTemplate,
+        Self::KueueWorkload,
+        Self::ResourceFlavor,
+        Self::WorkloadPriorityClass,
     ];
 
     pub fn name(self) -> &'static str {
@@ -79,6 +89,9 @@ impl WatchedKind {
             Self::Namespace => "Namespace",
             Self::ProvisioningRequest => "ProvisioningRequest",
             Self::PodTemplate => "PodTemplate",
+            Self::KueueWorkload => "KueueWorkload",
+            Self::ResourceFlavor => "ResourceFlavor",
+            Self::WorkloadPriorityClass => "WorkloadPriorityClass",
         }
     }
 }

@@ -226,6 +226,7 @@ impl Controller {
 
     async fn pass(&self, key: &Key) -> Result<Decided, ApiError> {
         let nothing = Ok((PassResult::Unchanged, Duration::ZERO));
+        self.release_orphaned_quota(key).await?;
         let Some(uid) = self.parts.index.read().uid_of(key) else {
             self.memories.forget(key);
             return nothing;
@@ -282,6 +283,19 @@ impl Controller {
                 Ok((result, took))
             }
         }
+    }
+
+    /// Releases Kueue Workloads of an earlier workload of this name once its pods are gone.
+    async fn release_orphaned_quota(&self, key: &Key) -> Result<(), ApiError> {
+        let orphaned = self.parts.index.read().orphaned_quota(key);
+        for quota in orphaned {
+            if quota.in_use {
+                self.parts.queue.add_after(key.clone(), CATCH_UP);
+            } else {
+                self.actions.release_orphaned_quota(key, &quota).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes a status if it differs, and reports transitions. True if written.

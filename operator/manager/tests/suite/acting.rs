@@ -14,7 +14,9 @@ use lockstep_api::names::labels;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::tier::Tier;
 use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
-use lockstep_lifecycle::view::{NativeView, Priority, RejectionKind, Target, WorkloadId};
+use lockstep_lifecycle::view::{
+    KueueView, NativeView, Priority, RejectionKind, Target, WorkloadId,
+};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, WorkloadView};
 use lockstep_manager::api::error::ErrorClass;
 use lockstep_manager::api::{Actor, Pace};
@@ -41,6 +43,7 @@ fn view() -> WorkloadView {
         gangs: BTreeMap::new(),
         pod_groups: BTreeMap::new(),
         scheduling: None,
+        kueue: KueueView::default(),
         native: NativeView::default(),
         service: None,
         order: None,

@@ -13,7 +13,7 @@ use crate::eviction::foreign_units::ForeignUnits;
 use crate::eviction::occupancy::{ByRequests, Disruption, Occupancy, PlacedGang};
 use crate::eviction::rules::after;
 use crate::eviction::units::{GangUnit, SinglePod, UnitTable, UnitsBuilder};
-use crate::eviction::victims::VictimFilter;
+use crate::eviction::victims::{VictimFilter, VictimRules};
 use crate::pods::pod::Pod;
 use crate::pods::resources::Resources;
 
@@ -22,6 +22,8 @@ struct Candidate<'o, 'a> {
     gang: &'o PlacedGang<'a>,
     /// Its priority towards the preemptor.
     counts: i32,
+    /// True if its quota protects it from the preemptor.
+    admitted: bool,
 }
 
 impl<'a> Occupancy<'a> {
@@ -37,7 +39,7 @@ impl<'a> Occupancy<'a> {
             UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
         self.about_to_go().for_each(|pod| builder.spend(pod));
         let (whole, single): (Vec<_>, Vec<_>) = self
-            .candidates(requester, priority)
+            .candidates(requester, priority, filter.rules)
             .partition(|candidate| candidate.gang.disruption == Disruption::Whole);
         for gang in &whole {
             self.add_whole_gang(gang, filter, &mut builder);
@@ -57,10 +59,13 @@ impl<'a> Occupancy<'a> {
         &self,
         requester: Option<usize>,
         priority: i32,
+        rules: &VictimRules,
     ) -> impl Iterator<Item = Candidate<'_, 'a>> {
-        let preemptor = requester
-            .and_then(|number| self.gangs.get(number))
-            .map(|gang| gang.uid);
+        let requester_gang = requester.and_then(|number| self.gangs.get(number));
+        let preemptor = requester_gang.map(|gang| gang.uid);
+        // Among gangs with quota from Kueue, only Kueue preempts.
+        let in_kueue = requester_gang.is_some_and(|gang| gang.in_kueue);
+        let protects = in_kueue || !rules.evict_admitted;
         let all = self
             .gangs
             .iter()
@@ -69,6 +74,7 @@ impl<'a> Occupancy<'a> {
                 number,
                 gang,
                 counts: gang.counts_for(preemptor, priority),
+                admitted: gang.in_kueue && protects,
             });
         all.filter(move |c| {
             Some(c.number) != requester && c.counts < priority && !self.goes(c.gang)
@@ -81,6 +87,7 @@ impl<'a> Occupancy<'a> {
             number,
             gang,
             counts,
+            admitted,
         }: &Candidate<'_, '_>,
         filter: VictimFilter<'_>,
         builder: &mut UnitsBuilder<'_>,
@@ -88,7 +95,8 @@ impl<'a> Occupancy<'a> {
         let unit = self.unit(number, gang, counts);
         // Accelerators of a node are useless to a gang that its other resources keep out.
         let nodes = unit.holds.iter().map(|h| h.node);
-        if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, self.offers(nodes)) {
+        let spared = admitted || gang.spared(filter.rules);
+        if spared || !filter.admits_gang(gang.namespace, self.offers(nodes)) {
             builder.out_of_reach(unit.holds.iter().map(|held| held.node));
             return;
         }
@@ -105,7 +113,12 @@ impl<'a> Occupancy<'a> {
     /// Adds the members of a gang that can be evicted one by one.
     fn add_single_members(
         &self,
-        &Candidate { gang, counts, .. }: &Candidate<'_, '_>,
+        &Candidate {
+            gang,
+            counts,
+            admitted,
+            ..
+        }: &Candidate<'_, '_>,
         filter: VictimFilter<'_>,
         builder: &mut UnitsBuilder<'_>,
     ) {
@@ -113,7 +126,7 @@ impl<'a> Occupancy<'a> {
         let running: Vec<&Arc<Pod>> = pods.filter(|p| self.evictable(p)).collect();
         let nodes: Vec<NodeIx> = running.iter().filter_map(|p| builder.node_of(p)).collect();
         let in_scope = filter.admits_gang(gang.namespace, self.offers(nodes.iter().copied()));
-        if gang.spared(filter.rules) || !in_scope {
+        if admitted || gang.spared(filter.rules) || !in_scope {
             builder.out_of_reach(nodes);
             return;
         }

@@ -34,6 +34,8 @@ pub struct PlacedGang<'a> {
     pub disruption: Disruption,
     /// Labels of its pod templates. They can exclude the gang from preemption.
     pub template_labels: Vec<&'a BTreeMap<String, String>>,
+    /// True if Kueue manages its workload.
+    pub in_kueue: bool,
     /// True if the gang is finished, has released its placement, or is being preempted.
     pub leaves: bool,
     pub saved: SavedWork,

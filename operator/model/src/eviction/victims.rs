@@ -32,6 +32,8 @@ pub struct VictimRules {
     /// Labels (key and value) of pods that are never evicted.
     pub excluded_labels: BTreeMap<String, String>,
     pub opt_out: bool,
+    /// Whether gangs without quota from Kueue may evict gangs that Kueue has admitted.
+    pub evict_admitted: bool,
     /// Longest grace period of a victim, and longest wait for any terminating pod.
     pub longest_grace_period: Duration,
 }
@@ -43,6 +45,7 @@ impl Default for VictimRules {
             excluded_namespaces: CONTROL_PLANE.map(str::to_owned).into(),
             excluded_labels: BTreeMap::new(),
             opt_out: true,
+            evict_admitted: false,
             longest_grace_period: Duration::from_hours(1),
         }
     }

@@ -74,6 +74,7 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
         preempts: input.group.preempts,
         disruption: Disruption::of(input.whole(), input.gang.basic),
         template_labels: template_labels(gang).collect(),
+        in_kueue: input.workload.quota.is_some(),
         leaves: finished || input.released() || gang.disrupted(),
         saved: saved_work(context, gang),
         pods: gang.all_pods().as_slice(),

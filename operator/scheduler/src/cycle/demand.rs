@@ -101,20 +101,14 @@ impl Cycle<'_> {
     }
 
     /// An open try: continues with the autoscaler's words, or has failed.
-    fn follow(&mut self, at: usize, demand: NodeDemand) -> NodeDemand {
+    fn follow(&mut self, at: usize, mut demand: NodeDemand) -> NodeDemand {
         let failure = match self.context.settings.autoscaler {
             AutoscalerMode::Pods => self.came_in_vain(at).then(|| messages::IN_VAIN.to_owned()),
             _ => request_failure(&self.context, &self.gangs[at], &demand),
         };
-        let message = match &failure {
-            Some(why) => why.clone(),
-            None => words(&self.gangs[at], &demand),
-        };
-        NodeDemand {
-            failed_at: failure.map(|_| self.context.now),
-            message,
-            ..demand
-        }
+        demand.failed_at = failure.as_ref().map(|_| self.context.now);
+        demand.message = failure.unwrap_or_else(|| words(&self.gangs[at], &demand));
+        demand
     }
 
     /// True if the gang has not fit for some time, although it would without required levels.

@@ -249,6 +249,7 @@ impl Turn<'_> {
             excluded_namespaces: BTreeSet::new(),
             excluded_labels: BTreeMap::new(),
             opt_out: false,
+            evict_admitted: true,
             longest_grace_period: Duration::MAX,
         };
         let any = VictimFilter {

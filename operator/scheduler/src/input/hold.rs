@@ -20,6 +20,8 @@ pub enum GangPhase {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hold {
     Suspended,
+    /// Kueue has not admitted its workload.
+    NotAdmitted,
     BackingOff {
         until: DateTime<Utc>,
     },
@@ -35,6 +37,7 @@ impl Hold {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Suspended => reasons::SUSPENDED,
+            Self::NotAdmitted => reasons::WAITING_FOR_QUOTA,
             Self::BackingOff { .. } => reasons::BACKING_OFF,
             Self::Dependency => reasons::WAITING_FOR_DEPENDENCY,
             Self::Volume(_) => reasons::VOLUME_MISSING,

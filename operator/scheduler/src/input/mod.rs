@@ -22,7 +22,7 @@ use lockstep_api::key::Key;
 use lockstep_api::scheduling::{
     Placement, PodGroupStatus, PreemptionPolicy, ProvisioningState, TopologyLevel,
 };
-use lockstep_api::workload::{AvoidedNode, Backend, GangMove};
+use lockstep_api::workload::{AvoidedNode, Backend, GangMove, KueueStatus};
 use lockstep_model::cluster::neighbours::LabelSelector;
 use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::pods::slots::is_slot;
@@ -108,6 +108,8 @@ pub struct WorkloadInput {
     /// Latest end of the gang: the workload's deadline plus the pods' grace period. `None`:
     /// unknown.
     pub ends: Option<GangEnd>,
+    /// Quota from Kueue. `None`: Kueue does not manage the workload.
+    pub quota: Option<KueueStatus>,
     /// Ledger entries for the gang's members.
     pub members: MembersInput,
 }
@@ -194,6 +196,7 @@ impl WorkloadInput {
             moving,
             placement_tries,
             ends,
+            quota,
             members,
         } = self;
         *uid == other.uid
@@ -208,6 +211,7 @@ impl WorkloadInput {
             && *moving == other.moving
             && *placement_tries == other.placement_tries
             && *ends == other.ends
+            && *quota == other.quota
             && *members == other.members
     }
 }

@@ -310,6 +310,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
                 let lasts = TimeDelta::try_seconds(record.lasts?);
                 lasts.map(GangEnd::After)
             }),
+            quota: None,
             members: member_ledger(record),
         }),
         gang: Arc::new(Gang {

@@ -63,7 +63,8 @@ impl GangInput {
             Some(previous) => Arc::clone(&previous.gang),
             None => Arc::new(read_gang(group, workload)?),
         };
-        let templates = match unchanged_spec {
+        let quota = workload.status.as_ref().and_then(|s| s.kueue.as_ref());
+        let templates = match unchanged_spec.filter(|p| p.workload.quota.as_ref() == quota) {
             Some(previous) if pods.matches_previous(&gang, previous) => {
                 Arc::clone(&previous.workload.templates)
             }
@@ -99,6 +100,7 @@ impl GangInput {
             moving: ledger.and_then(|l| l.moving.clone()),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
             ends: ends(workload),
+            quota: quota.cloned(),
             members: MembersInput::read(&gang, &workload.spec, status),
         };
         Some(Self {
@@ -160,10 +162,16 @@ impl<'a> PodSource<'a> {
         let groups = spec.groups.iter().zip(&neighbours);
         let templates = groups.zip(needs.into_iter().zip(results)).map(
             |((group, pods), (volumes, storage))| {
+                let quota = workload.status.as_ref().and_then(|s| s.kueue.as_ref());
+                let flavored = quota.and_then(|q| q.pod_set(&group.name)).map(|set| {
+                    let mut spec = pods.spec.clone();
+                    set.apply(&mut spec);
+                    spec
+                });
                 let Template {
                     requests,
                     constraints,
-                } = Template::from(pods.spec);
+                } = Template::from(flavored.as_ref().unwrap_or(pods.spec));
                 let charge = QuotaCharge::new(pods.spec, spec.priority_class_name.as_deref());
                 let not_modelled = pods.not_modelled(&neighbours);
                 TemplateInput {
@@ -283,6 +291,12 @@ fn phase(workload: &TrainingWorkload, gang: &Gang) -> GangPhase {
     }
     if workload.spec.suspend {
         return GangPhase::Held(Hold::Suspended);
+    }
+    if status
+        .and_then(|s| s.kueue.as_ref())
+        .is_some_and(|kueue| !kueue.admitted)
+    {
+        return GangPhase::Held(Hold::NotAdmitted);
     }
     let ledger = status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key));
     match ledger.map(|ledger| (&ledger.backoff, ledger.started)) {

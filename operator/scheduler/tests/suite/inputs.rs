@@ -58,6 +58,7 @@ pub fn gang(
             moving: None,
             placement_tries: 0,
             ends: None,
+            quota: None,
             members: MembersInput {
                 domains: vec![DomainInput {
                     key: domain(),

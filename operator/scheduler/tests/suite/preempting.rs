@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::names::annotations::LAST_CHECKPOINT;
 use lockstep_api::scheduling::Preemption;
+use lockstep_api::workload::KueueStatus;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use serde_json::json;
 
@@ -555,4 +556,44 @@ fn a_node_overcommitted_in_a_resource_that_only_another_group_requests_is_used()
     ]});
     world.gang_with("high", HIGH, &groups);
     assert_eq!(preempts(&mut world), (1, 5));
+}
+
+/// Marks a workload as admitted by Kueue.
+fn admit(world: &mut Gangs, name: &str) {
+    world.edit(name, |w| {
+        let status = w.status.get_or_insert_default();
+        status.kueue = Some(KueueStatus {
+            queue: "q".into(),
+            admitted: true,
+            ..KueueStatus::default()
+        });
+    });
+}
+
+/// True if a gang of high priority preempts one of low priority. Kueue has admitted these.
+fn is_preempted(admitted: &[&str], evict_admitted: bool) -> bool {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.scheduler_settings().rules.victims.evict_admitted = evict_admitted;
+    world.gang("low", LOW);
+    world.settle();
+    world.gang("high", HIGH);
+    let high = Key::new("ml", "high");
+    while world.group("high").is_none() {
+        world.cluster.pass(&high);
+    }
+    for name in admitted {
+        admit(&mut world, name);
+    }
+    world.schedule();
+    world.intent("high").is_some()
+}
+
+#[test]
+fn gangs_that_kueue_has_admitted_are_no_victims_unless_the_configuration_says_so() {
+    assert!(is_preempted(&[], false));
+    assert!(!is_preempted(&["low"], false));
+    assert!(is_preempted(&["low"], true));
+    assert!(is_preempted(&["high"], false));
+    assert!(!is_preempted(&["low", "high"], false));
+    assert!(!is_preempted(&["low", "high"], true));
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::scheduling::v1beta1;
 use k8s_openapi::api::storage::v1::StorageClass;
+use lockstep_api::kueue::KueueWorkload;
 use lockstep_api::provisioning::ProvisioningRequest;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_manager::stepped::WatchedKind;
@@ -54,6 +55,10 @@ impl Stored for v1beta1::PodGroup {
     const KIND: WatchedKind = WatchedKind::NativePodGroup;
 }
 
+impl Stored for KueueWorkload {
+    const KIND: WatchedKind = WatchedKind::KueueWorkload;
+}
+
 /// API version of a kind, as in its objects.
 pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
     match kind {
@@ -74,6 +79,9 @@ pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
         WatchedKind::StorageClass => "storage.k8s.io/v1",
         WatchedKind::PriorityClass => "scheduling.k8s.io/v1",
         WatchedKind::PodDisruptionBudget => "policy/v1",
+        WatchedKind::KueueWorkload
+        | WatchedKind::ResourceFlavor
+        | WatchedKind::WorkloadPriorityClass => "kueue.x-k8s.io/v1beta2",
     }
 }
 
@@ -87,7 +95,7 @@ pub(crate) fn served(version: &str, resource: &str) -> Option<WatchedKind> {
 /// Kind in the objects themselves.
 pub(crate) fn kind_name(kind: WatchedKind) -> &'static str {
     match kind {
-        WatchedKind::NativeWorkload => "Workload",
+        WatchedKind::NativeWorkload | WatchedKind::KueueWorkload => "Workload",
         WatchedKind::NativePodGroup => "PodGroup",
         other => other.name(),
     }
@@ -102,15 +110,19 @@ pub(crate) fn namespaced(kind: WatchedKind) -> bool {
             | WatchedKind::PersistentVolume
             | WatchedKind::StorageClass
             | WatchedKind::Namespace
+            | WatchedKind::ResourceFlavor
+            | WatchedKind::WorkloadPriorityClass
     )
 }
 
 fn plural(kind: WatchedKind) -> String {
     let name = kind.name().to_lowercase();
     match kind {
-        WatchedKind::NativeWorkload => "workloads".into(),
+        WatchedKind::NativeWorkload | WatchedKind::KueueWorkload => "workloads".into(),
         WatchedKind::NativePodGroup => "podgroups".into(),
-        WatchedKind::PriorityClass | WatchedKind::StorageClass => name + "es",
+        WatchedKind::PriorityClass
+        | WatchedKind::StorageClass
+        | WatchedKind::WorkloadPriorityClass => name + "es",
         WatchedKind::TrainingWorkload
         | WatchedKind::RestartOrder
         | WatchedKind::NodeAgent
@@ -125,6 +137,7 @@ fn plural(kind: WatchedKind) -> String {
         | WatchedKind::ResourceQuota
         | WatchedKind::Namespace
         | WatchedKind::ProvisioningRequest
-        | WatchedKind::PodTemplate => name + "s",
+        | WatchedKind::PodTemplate
+        | WatchedKind::ResourceFlavor => name + "s",
     }
 }

@@ -175,7 +175,13 @@ impl Store {
         self.take_away(Author::unguarded(who), kind, key, old)
     }
 
-    fn take_away(&mut self, by: Author<'_>, kind: WatchedKind, key: &Key, old: &Object) -> Object {
+    pub(super) fn take_away(
+        &mut self,
+        by: Author<'_>,
+        kind: WatchedKind,
+        key: &Key,
+        old: &Object,
+    ) -> Object {
         self.version += 1;
         let mut last = Value::clone(old);
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());

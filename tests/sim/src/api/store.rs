@@ -173,7 +173,19 @@ impl Store {
         }
         self.admission.refuse(kind, verb, &new)?;
         let guarded = !asked["uid"].is_null() || !expected.is_null();
-        self.replace(Author { who, guarded }, verb, kind, key, &old, new)
+        let by = Author { who, guarded };
+        let stored = self.replace(by, verb, kind, key, &old, new)?;
+        let metadata = &stored["metadata"];
+        let kept = metadata["finalizers"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty());
+        // The kubelet confirms the end of a pod.
+        let is_released = !metadata["deletionTimestamp"].is_null() && !kept;
+        if is_released && kind != WatchedKind::Pod {
+            let by = Author { who, guarded };
+            return Ok(self.take_away(by, kind, key, &stored));
+        }
+        Ok(stored)
     }
 
     /// Changes an object directly, whatever its version, like a test or a controller of the

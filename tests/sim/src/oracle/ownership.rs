@@ -33,6 +33,7 @@ pub(super) fn judge(
         | WatchedKind::Workload
         | WatchedKind::NativeWorkload
         | WatchedKind::NativePodGroup
+        | WatchedKind::KueueWorkload
         | WatchedKind::Service
         | WatchedKind::RestartOrder => {
             owned || write.kind == WatchedKind::Pod && removes && is_victim(&write.uid, groups)
@@ -47,6 +48,8 @@ pub(super) fn judge(
         | WatchedKind::PersistentVolume
         | WatchedKind::StorageClass
         | WatchedKind::ResourceQuota
+        | WatchedKind::ResourceFlavor
+        | WatchedKind::WorkloadPriorityClass
         | WatchedKind::Namespace => false,
     };
     if !may {

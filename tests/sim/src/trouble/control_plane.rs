@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use crate::SimCluster;
 use crate::api::{Refused, Rule, Verb};
+use crate::kueue::ALWAYS_WATCHED;
 use crate::pods::add_foreign_gate;
 
 fn kind(rng: &mut fastrand::Rng) -> WatchedKind {
-    WatchedKind::ALL[rng.usize(..WatchedKind::ALL.len())]
+    ALWAYS_WATCHED[rng.usize(..ALWAYS_WATCHED.len())]
 }
 
 pub(super) fn crash(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {

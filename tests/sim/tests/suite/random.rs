@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_sim::api::Verb;
+use lockstep_sim::kueue::ALWAYS_WATCHED;
 use lockstep_sim::oracle::check_order;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::json;
@@ -39,7 +40,7 @@ fn misfortune(world: &mut Gangs) {
         (11, _) => world.edit(name, |w| w.spec.restart_nonce += 1),
         (12, _) => world.edit(name, |w| w.spec.suspend = !w.spec.suspend),
         _ => {
-            let kind = WatchedKind::ALL[world.pick(WatchedKind::ALL.len())];
+            let kind = ALWAYS_WATCHED[world.pick(ALWAYS_WATCHED.len())];
             world.store().relist(kind);
         }
     }

@@ -5,6 +5,7 @@
 //! nothing.
 
 mod cluster;
+mod kueue;
 mod limits;
 mod native;
 mod ours;
@@ -19,6 +20,8 @@ use lockstep_model::common::unreadable::{Unreadable, present};
 use serde::de::DeserializeOwned;
 
 pub(super) use cluster::{Budgets, Nodes, Pods, PriorityClasses};
+pub use kueue::OrphanedQuota;
+pub(super) use kueue::{Flavors, KueueTable, KueueWorkloads, WorkloadPriorityClasses};
 pub(super) use limits::{Claims, Namespaces, Quotas, StorageClasses, Volumes};
 pub(super) use native::{NativePodGroups, NativeWorkloads};
 pub(super) use ours::{Agents, Orders, PodGroups, SchedulingWorkloads, Services, Workloads};
@@ -28,12 +31,7 @@ use super::state::{Identified, Key, State, Touched};
 use super::watched_kind::WatchedKind;
 
 pub(super) trait Watched: Send + 'static {
-    type Received: Resource<DynamicType = ()>
-        + DeserializeOwned
-        + Clone
-        + std::fmt::Debug
-        + Send
-        + 'static;
+    type Received: Resource + DeserializeOwned + Clone + std::fmt::Debug + Send + 'static;
     type Object;
     const KIND: WatchedKind;
 

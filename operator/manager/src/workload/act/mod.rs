@@ -11,6 +11,7 @@
 
 mod creation;
 mod dry_run;
+mod quota;
 mod request;
 
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::creation::Creation;
 use super::dry_run::{empty_dry_run, failed_dry_run};
+use super::quota::{quota_target, quota_written};
 use super::{ActionResult, ActionSender, placement_of};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
@@ -76,6 +77,26 @@ impl ActionSender {
             }
             Action::DeleteSurplus { surplus, name, uid } => {
                 self.delete_surplus(view, surplus, &name, &uid).await
+            }
+            Action::UpdateQuota {
+                name,
+                uid,
+                resource_version,
+                status,
+            } => {
+                let on = Precondition::new(uid, resource_version);
+                let written = self.update_quota_status(view, &name, &on, &status).await;
+                quota_written(quota_target(name), written, now)
+            }
+            Action::ReleaseQuota {
+                name,
+                uid,
+                resource_version,
+                finalizers,
+            } => {
+                let on = Precondition::new(uid, resource_version);
+                let written = self.release_quota(view, &name, &on, &finalizers).await;
+                quota_written(quota_target(name), written, now)
             }
             Action::DeleteWorkload { uid } => {
                 let workloads: Api<TrainingWorkload> = self.actor.writes(view.namespace());
@@ -172,6 +193,7 @@ impl ActionSender {
                 let creation = Creation::unchecked(WatchedKind::RestartOrder, target, &*o);
                 self.create(view, creation, now).await
             }
+            Object::KueueWorkload(o) => self.create_quota(view, *o, now).await,
         }
     }
 
@@ -326,6 +348,10 @@ impl ActionSender {
                     patch_spec(&api, name, on, &old, &json!(o.spec)).await,
                 )
             }
+            Object::KueueWorkload(o) => {
+                let written = self.update_quota_spec(view, o, on).await;
+                return quota_written(quota_target(name.to_owned()), written, now);
+            }
         };
         let target = Target::Object(object.kind(), name.to_owned());
         match result {
@@ -372,6 +398,7 @@ impl ActionSender {
                     delete(&api, name, uid, background).await,
                 )
             }
+            Surplus::KueueWorkload => self.delete_quota(view, name, uid).await,
             Surplus::RestartOrder => {
                 let api = Api::<RestartOrder>::namespaced(write, namespace);
                 deleted(
@@ -383,7 +410,10 @@ impl ActionSender {
     }
 }
 
-fn deleted(kind: WatchedKind, answer: Result<Option<ResourceVersion>, ApiError>) -> ActionResult {
+pub(super) fn deleted(
+    kind: WatchedKind,
+    answer: Result<Option<ResourceVersion>, ApiError>,
+) -> ActionResult {
     match answer {
         Ok(Some(version)) => ActionResult::Wrote(kind, version),
         Ok(None) => ActionResult::Nothing,
@@ -392,7 +422,7 @@ fn deleted(kind: WatchedKind, answer: Result<Option<ResourceVersion>, ApiError>)
     }
 }
 
-fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult {
+pub(super) fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult {
     match written {
         Written::At(version) => ActionResult::Accepted(target, kind, version),
         Written::Unchanged => ActionResult::Nothing,
@@ -400,7 +430,7 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
 }
 
 /// Permanent errors are rejections, for conditions. Other errors are retried.
-fn rejected(
+pub(super) fn rejected(
     target: Target,
     error: ApiError,
     placement: Option<String>,
@@ -435,7 +465,7 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
 }
 
 /// True for a missing object or another UID.
-fn is_deleted(error: &ApiError) -> bool {
+pub(super) fn is_deleted(error: &ApiError) -> bool {
     matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
 }
 

@@ -17,7 +17,9 @@ use lockstep_api::{NodeAgentStatus, NodeState, PodGroup, Reach, TrainingWorkload
 use lockstep_kubelet::traces::Seen;
 use lockstep_lifecycle::gangs::GangView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
-use lockstep_lifecycle::view::{DryRun, Held, NativeView, Priority, ServiceContent, WorkloadId};
+use lockstep_lifecycle::view::{
+    DryRun, Held, KueueView, NativeView, Priority, ServiceContent, WorkloadId,
+};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, Plan, PodView, WorkloadView, decide};
 use lockstep_manager::stepped::read_member;
 use lockstep_model::parse::partial::PartialPod;
@@ -280,7 +282,9 @@ impl Gang {
                 }
                 Object::Workload(w) => view.scheduling = Some(held(w.spec)),
                 Object::RestartOrder(o) => view.order = Some(held(o.spec)),
-                Object::NativeWorkload(_) | Object::NativePodGroup(_) => {}
+                Object::NativeWorkload(_)
+                | Object::NativePodGroup(_)
+                | Object::KueueWorkload(_) => {}
                 Object::PodGroup(mut g) => {
                     let key = g.spec.gang_key.parse().expect("a key");
                     g.metadata.uid = Some("pg".into());
@@ -312,6 +316,8 @@ impl Gang {
             | Action::EndPod { .. }
             | Action::RemoveGate { .. }
             | Action::DeleteSurplus { .. }
+            | Action::UpdateQuota { .. }
+            | Action::ReleaseQuota { .. }
             | Action::DeleteWorkload { .. } => {}
         }
         self.view = Some(view);
@@ -328,6 +334,7 @@ impl Gang {
             pod_groups: BTreeMap::new(),
             scheduling: None,
             native: NativeView::default(),
+            kueue: KueueView::default(),
             service: None,
             order: None,
             nodes: BTreeMap::new(),

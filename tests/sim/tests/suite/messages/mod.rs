@@ -5,6 +5,7 @@
 
 mod checkpoints;
 mod gangs;
+mod kueue;
 mod queue;
 mod restarts;
 mod signals;
@@ -103,6 +104,11 @@ impl Said {
                         self.note("PodGroup moveTarget".to_owned(), reason, message);
                     }
                 }
+                WatchedKind::KueueWorkload if write.who == "controller" => {
+                    let conditions: Vec<Condition> =
+                        serde_json::from_value(conditions).unwrap_or_default();
+                    self.conditions("Workload of Kueue", &conditions);
+                }
                 WatchedKind::Pod if write.who == "scheduler" => self.victim(&conditions),
                 _ => {}
             }
@@ -163,6 +169,7 @@ fn play_all() -> Said {
         supervision::STORIES,
         checkpoints::STORIES,
         signals::STORIES,
+        kueue::STORIES,
     ];
     for (_, play) in solo.into_iter().flatten() {
         let world = play();

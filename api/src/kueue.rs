@@ -1,0 +1,349 @@
+//! The part of Kueue's API (`kueue.x-k8s.io`) that the integration reads and writes.
+//!
+//! All types tolerate unknown fields, because Kueue has versions of its own. What is written to a
+//! status is read whole before, so that a patch changes nothing else.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PodSpec, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::condition::{Condition, is_true};
+use crate::workload::KueuePodSet;
+
+/// API group of Kueue.
+pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
+/// Versions that the integration speaks, the preferred one first.
+pub const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+/// Label of a workload: its LocalQueue.
+pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+/// Label of a workload: its WorkloadPriorityClass.
+pub const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
+/// Label of a workload: seconds for which Kueue lets it run.
+pub const MAX_TIME_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
+/// Label of a Kueue Workload: UID of its owner.
+pub const JOB_UID_LABEL: &str = "kueue.x-k8s.io/job-uid";
+/// Label of members: their pod set.
+pub const POD_SET_LABEL: &str = "kueue.x-k8s.io/podset";
+/// Annotation of members: their Kueue Workload.
+pub const WORKLOAD_ANNOTATION: &str = "kueue.x-k8s.io/workload";
+/// Prefix of annotations that a Kueue Workload takes over from its owner.
+pub const PROVISIONING_PREFIX: &str = "provreq.kueue.x-k8s.io/";
+/// Keeps a Kueue Workload until no pod counts against its quota.
+pub const FINALIZER: &str = "kueue.x-k8s.io/resource-in-use";
+/// Most pod sets of a Kueue Workload.
+pub const MOST_POD_SETS: usize = 8;
+
+/// Types of conditions of a Kueue Workload.
+pub mod kueue_conditions {
+    /// Quota and all admission checks are given: pods may be created.
+    pub const ADMITTED: &str = "Admitted";
+    /// Quota is reserved. The integration ends it after an eviction.
+    pub const QUOTA_RESERVED: &str = "QuotaReserved";
+    /// Kueue takes the quota back. It stays True until the next admission.
+    pub const EVICTED: &str = "Evicted";
+    /// All pods are ready. The integration writes it.
+    pub const PODS_READY: &str = "PodsReady";
+    /// Whether the evicted workload is queued again. The integration writes it.
+    pub const REQUEUED: &str = "Requeued";
+    /// The workload has ended. The integration writes it.
+    pub const FINISHED: &str = "Finished";
+}
+
+/// A `Workload` of Kueue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KueueWorkload {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What the quota is requested for.
+    pub spec: KueueWorkloadSpec,
+    /// State of the request.
+    pub status: KueueWorkloadStatus,
+}
+
+/// Spec of a [`KueueWorkload`], in version `v1beta2`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KueueWorkloadSpec {
+    /// LocalQueue.
+    pub queue_name: String,
+    /// One for each group of the workload.
+    pub pod_sets: Vec<PodSetRequest>,
+    /// Class of `priority`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class_ref: Option<PriorityClassRef>,
+    /// Priority in the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// False: Kueue or a user has deactivated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
+    /// Seconds for which Kueue lets it run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maximum_execution_time_seconds: Option<i32>,
+}
+
+impl KueueWorkloadSpec {
+    /// The spec as JSON of a served version.
+    pub fn to_json(&self, version: &str) -> Value {
+        let mut spec = json!(self);
+        if version == KUEUE_VERSIONS[1]
+            && let Some(class) = &self.priority_class_ref
+            && let Some(fields) = spec.as_object_mut()
+        {
+            fields.remove("priorityClassRef");
+            let source = format!("{}/{}", class.group, class.kind.to_lowercase());
+            fields.insert("priorityClassName".into(), json!(class.name));
+            fields.insert("priorityClassSource".into(), json!(source));
+        }
+        spec
+    }
+}
+
+/// Pods with one template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSetRequest {
+    /// Name of the group.
+    pub name: String,
+    /// Number of pods.
+    pub count: i32,
+    /// Pod template with the fields that quota and flavors depend on.
+    pub template: Value,
+}
+
+/// A class of priorities.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PriorityClassRef {
+    /// API group of the class.
+    pub group: String,
+    /// Kind of the class.
+    pub kind: String,
+    /// Name of the class.
+    pub name: String,
+}
+
+/// Status of a [`KueueWorkload`]: the fields that the integration reads or writes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KueueWorkloadStatus {
+    /// Conditions.
+    pub conditions: Vec<Condition>,
+    /// The admission, while quota is reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admission: Option<QuotaAdmission>,
+    /// Pods that have ended and will not run again.
+    pub reclaimable_pods: Vec<ReclaimablePods>,
+    /// Checks, which can change pods.
+    pub admission_checks: Vec<AdmissionCheck>,
+    /// Seconds of earlier admissions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accumulated_past_execution_time_seconds: Option<i32>,
+}
+
+impl KueueWorkloadStatus {
+    /// True if the condition of this type is True.
+    pub fn is(&self, type_: &str) -> bool {
+        is_true(&self.conditions, type_)
+    }
+
+    /// The number of pods of a pod set whose quota has returned.
+    pub fn reclaimed(&self, pod_set: &str) -> i32 {
+        let mut all = self.reclaimable_pods.iter();
+        all.find(|pods| pods.name == pod_set)
+            .map_or(0, |pods| pods.count)
+    }
+}
+
+/// Where quota is reserved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuotaAdmission {
+    /// ClusterQueue.
+    pub cluster_queue: String,
+    /// One for each pod set.
+    pub pod_set_assignments: Vec<PodSetAssignment>,
+}
+
+/// Flavors of a pod set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSetAssignment {
+    /// Name of the pod set.
+    pub name: String,
+    /// ResourceFlavor of each resource.
+    pub flavors: BTreeMap<String, String>,
+}
+
+/// Number of pods of a pod set whose quota returns early.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReclaimablePods {
+    /// Name of the pod set.
+    pub name: String,
+    /// Number of pods.
+    pub count: i32,
+}
+
+/// State of an admission check.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdmissionCheck {
+    /// Name of the check.
+    pub name: String,
+    /// What it says.
+    pub message: String,
+    /// Pending, Ready, Retry or Rejected.
+    pub state: String,
+    /// What it adds to pods.
+    pub pod_set_updates: Vec<PodSetUpdate>,
+}
+
+/// What an admission check adds to the pods of a pod set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSetUpdate {
+    /// Name of the pod set.
+    pub name: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Node selector.
+    pub node_selector: BTreeMap<String, String>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// Spec of a `ResourceFlavor`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FlavorSpec {
+    /// Labels of the flavor's nodes.
+    pub node_labels: BTreeMap<String, String>,
+    /// What pods of the flavor tolerate.
+    pub tolerations: Vec<Toleration>,
+}
+
+impl KueuePodSet {
+    /// Adds node selector and tolerations of the assignment to a pod.
+    pub fn apply(&self, spec: &mut PodSpec) {
+        if !self.node_selector.is_empty() {
+            let selector = spec.node_selector.get_or_insert_default();
+            selector.extend(self.node_selector.clone());
+        }
+        for toleration in &self.tolerations {
+            let present = spec.tolerations.get_or_insert_default();
+            if !present.contains(toleration) {
+                present.push(toleration.clone());
+            }
+        }
+    }
+}
+
+/// Name of the Kueue Workload of a workload, as Kueue's own integrations derive it. At most 63
+/// characters, so that it is a label.
+pub fn kueue_workload_name(kind: &str, group: &str, owner: &str, uid: &str) -> String {
+    const LONGEST: usize = 63 - 6;
+    let hash = sha1(format!("{kind}\n{group}\n{owner}\n{uid}").as_bytes());
+    let mut prefix = format!("{}-{owner}", kind.to_lowercase());
+    prefix.truncate(LONGEST);
+    format!("{prefix}-{:05x}", hash[0] >> 12)
+}
+
+/// The digest as five words (FIPS 180-4). For names only.
+fn sha1(data: &[u8]) -> [u32; 5] {
+    let mut message = data.to_vec();
+    message.push(0x80);
+    message.resize(message.len().next_multiple_of(64), 0);
+    if message.len() < data.len() + 9 {
+        message.resize(message.len() + 64, 0);
+    }
+    let end = message.len() - 8;
+    message[end..].copy_from_slice(&(data.len() as u64 * 8).to_be_bytes());
+    let mut hash: [u32; 5] = [
+        0x6745_2301,
+        0xEFCD_AB89,
+        0x98BA_DCFE,
+        0x1032_5476,
+        0xC3D2_E1F0,
+    ];
+    for block in message.chunks_exact(64) {
+        let mut words: Vec<u32> = block
+            .chunks_exact(4)
+            .map(|w| u32::from_be_bytes([w[0], w[1], w[2], w[3]]))
+            .collect();
+        for i in 16..80 {
+            words
+                .push((words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16]).rotate_left(1));
+        }
+        let mut state = hash;
+        for (round, word) in words.iter().enumerate() {
+            let [first, x, y, z, last] = state;
+            let (mixed, constant) = match round / 20 {
+                0 => ((x & y) | (!x & z), 0x5A82_7999),
+                1 => (x ^ y ^ z, 0x6ED9_EBA1),
+                2 => ((x & y) | (x & z) | (y & z), 0x8F1B_BCDC_u32),
+                _ => (x ^ y ^ z, 0xCA62_C1D6),
+            };
+            let next = (first.rotate_left(5))
+                .wrapping_add(mixed)
+                .wrapping_add(last)
+                .wrapping_add(constant)
+                .wrapping_add(*word);
+            state = [next, first, x.rotate_left(30), y, z];
+        }
+        for (part, add) in hash.iter_mut().zip(state) {
+            *part = part.wrapping_add(add);
+        }
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_that_of_the_standard() {
+        let hex = |data: &[u8]| sha1(data).map(|word| format!("{word:08x}")).concat();
+        assert_eq!(hex(b"abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        assert_eq!(hex(b""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+        let long = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+        assert_eq!(hex(long), "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+    }
+
+    #[test]
+    fn the_name_is_the_one_by_which_kueue_finds_the_workload() {
+        let name = |owner: &str| {
+            kueue_workload_name("TrainingWorkload", "training.lockstep.dev", owner, "u-1")
+        };
+        assert!(name("llama").starts_with("trainingworkload-llama-"));
+        assert_eq!(name("llama").len(), "trainingworkload-llama-".len() + 5);
+        assert_eq!(name(&"x".repeat(63)).len(), 63);
+        assert_ne!(name("llama"), name("gemma"));
+    }
+
+    #[test]
+    fn the_older_version_names_the_class_in_two_fields() {
+        let spec = KueueWorkloadSpec {
+            priority_class_ref: Some(PriorityClassRef {
+                group: KUEUE_GROUP.into(),
+                kind: "WorkloadPriorityClass".into(),
+                name: "high".into(),
+            }),
+            priority: Some(5),
+            ..KueueWorkloadSpec::default()
+        };
+        assert_eq!(spec.to_json("v1beta2")["priorityClassRef"]["name"], "high");
+        let old = spec.to_json("v1beta1");
+        assert_eq!(old["priorityClassRef"], Value::Null);
+        assert_eq!(old["priorityClassName"], "high");
+        let source = "kueue.x-k8s.io/workloadpriorityclass";
+        assert_eq!(old["priorityClassSource"], source);
+    }
+}

@@ -1,0 +1,290 @@
+//! Objects of Kueue. They are watched only if the configuration enables Kueue, and where the API
+//! server serves them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kube::core::DynamicObject;
+use lockstep_api::Reach;
+use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::kueue::{FINALIZER, FlavorSpec, KueueWorkload};
+use lockstep_lifecycle::view::{Held, KueueAccess, KueueClasses, KueueView};
+use lockstep_model::pods::pod::workload_of;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{AgentSelector, Watched};
+use crate::index::state::{Key, State, Touched};
+use crate::index::watched_kind::WatchedKind;
+
+/// Kinds without which no decision about quota is made.
+const NEEDED: [WatchedKind; 3] = [
+    WatchedKind::KueueWorkload,
+    WatchedKind::ResourceFlavor,
+    WatchedKind::WorkloadPriorityClass,
+];
+
+#[derive(Debug, Default)]
+pub struct KueueTable {
+    access: KueueAccess,
+    /// Version that is watched.
+    version: Option<String>,
+    listed: BTreeSet<WatchedKind>,
+    workloads: BTreeMap<Key, OwnedWorkload>,
+    by_owner: HashMap<Uid, BTreeSet<Key>>,
+    classes: Arc<KueueClasses>,
+}
+
+/// A Kueue Workload of a workload.
+#[derive(Debug)]
+struct OwnedWorkload {
+    owner: Uid,
+    /// Key of its owner, which may be gone.
+    of: Key,
+    held: Held<KueueWorkload>,
+}
+
+/// A Kueue Workload whose owner is gone.
+#[derive(Clone, Debug)]
+pub struct OrphanedQuota {
+    pub name: String,
+    pub held: Held<KueueWorkload>,
+    /// Tells the served version.
+    pub access: KueueAccess,
+    /// True if a pod of the owner may still use capacity.
+    pub in_use: bool,
+}
+
+impl KueueTable {
+    pub(in crate::index) fn count(&self, kind: WatchedKind) -> usize {
+        match kind {
+            WatchedKind::ResourceFlavor => self.classes.flavors.len(),
+            WatchedKind::WorkloadPriorityClass => self.classes.priorities.len(),
+            _ => self.workloads.len(),
+        }
+    }
+
+    /// Forgets all objects. `version`: the one that is watched from now on.
+    pub(in crate::index) fn reset(version: Option<String>) -> Self {
+        Self {
+            access: match version {
+                Some(_) => KueueAccess::Unread,
+                None => KueueAccess::NotServed,
+            },
+            version,
+            ..Self::default()
+        }
+    }
+
+    pub(in crate::index) fn view(&self, namespace: &str, workload: &Uid) -> KueueView {
+        let own = self.by_owner.get(workload).into_iter().flatten();
+        let own = own.filter(|key| *key.namespace == *namespace);
+        let workloads = own.filter_map(|key| {
+            let entry = self.workloads.get(key)?;
+            Some((key.name.to_string(), entry.held.clone()))
+        });
+        KueueView {
+            access: self.access.clone(),
+            workloads: workloads.collect(),
+            classes: self.classes.clone(),
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<OwnedWorkload> {
+        let old = self.workloads.remove(key)?;
+        if let Some(keys) = self.by_owner.get_mut(&old.owner) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_owner.remove(&old.owner);
+            }
+        }
+        Some(old)
+    }
+}
+
+impl State {
+    /// Kueue Workloads of earlier workloads of this name that are being deleted and wait for the
+    /// integration.
+    pub fn orphaned_quota(&self, workload: &Key) -> Vec<OrphanedQuota> {
+        let first = Key::new(&workload.namespace, "");
+        let within = self.kueue.workloads.range(first..);
+        let within = within.take_while(|(key, _)| key.namespace == workload.namespace);
+        let orphaned = within.filter(|(_, entry)| {
+            let metadata = &entry.held.content.metadata;
+            let mut finalizers = metadata.finalizers.iter().flatten();
+            entry.of == *workload
+                && !self.workload_keys.contains_key(&entry.owner)
+                && metadata.deletion_timestamp.is_some()
+                && finalizers.any(|f| f == FINALIZER)
+        });
+        let each = orphaned.map(|(key, entry)| OrphanedQuota {
+            name: key.name.to_string(),
+            held: entry.held.clone(),
+            access: self.kueue.access.clone(),
+            in_use: self.uses_capacity(&key.namespace, &entry.owner),
+        });
+        each.collect()
+    }
+
+    /// True if a pod of the workload may still run on a node that answers.
+    fn uses_capacity(&self, namespace: &str, workload: &Uid) -> bool {
+        let mut pods = self.members_of(namespace, workload.as_str());
+        pods.any(|pod| {
+            let node = pod.node.as_deref().map(|node| self.nodes.get(node));
+            let answers = node
+                .is_none_or(|node| node.is_some_and(|info| info.state.reach == Reach::Responding));
+            answers && !pod.terminal() && !pod.never_runs()
+        })
+    }
+
+    fn touch_all(&self, touched: &mut Touched) {
+        touched.workloads.extend(self.workloads.keys().cloned());
+    }
+
+    /// Quota is decided once all kinds are listed.
+    fn listed(&mut self, kind: WatchedKind, touched: &mut Touched) {
+        let Some(version) = self.kueue.version.clone() else {
+            return;
+        };
+        if self.kueue.listed.insert(kind) && NEEDED.iter().all(|k| self.kueue.listed.contains(k)) {
+            self.kueue.access = KueueAccess::Served(version);
+            self.touch_all(touched);
+        }
+    }
+}
+
+fn parsed<T: DeserializeOwned>(data: &Value) -> Result<T, String> {
+    serde_json::from_value(data.clone()).map_err(|error| error.to_string())
+}
+
+pub(in crate::index) struct KueueWorkloads;
+
+impl Watched for KueueWorkloads {
+    type Received = DynamicObject;
+    type Object = KueueWorkload;
+    const KIND: WatchedKind = WatchedKind::KueueWorkload;
+
+    fn read(received: DynamicObject) -> Result<KueueWorkload, String> {
+        Ok(KueueWorkload {
+            metadata: received.metadata,
+            ..parsed(&received.data)?
+        })
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        content: KueueWorkload,
+        touched: &mut Touched,
+    ) {
+        Self::delete(state, &key, touched);
+        let metadata = &content.metadata;
+        let owner = workload_of(metadata);
+        let (Some(owner), Some(uid), Some(resource_version)) = (
+            owner.and_then(|o| Some((Uid::read(Some(&o.uid))?, o.name.clone()))),
+            Uid::read(metadata.uid.as_deref()),
+            ResourceVersion::read(metadata.resource_version.as_deref()),
+        ) else {
+            return;
+        };
+        let (owner, name) = owner;
+        let of = Key::new(&key.namespace, name);
+        touched.workloads.insert(of.clone());
+        let keys = state.kueue.by_owner.entry(owner.clone()).or_default();
+        keys.insert(key.clone());
+        let held = Held {
+            uid,
+            resource_version,
+            owned: true,
+            orphaned: false,
+            content,
+        };
+        let entry = OwnedWorkload { owner, of, held };
+        state.kueue.workloads.insert(key, entry);
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        let removed = state.kueue.remove(key);
+        touched.workloads.extend(removed.map(|entry| entry.of));
+    }
+
+    fn follow(state: &mut State, touched: &mut Touched) {
+        state.listed(Self::KIND, touched);
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.kueue.workloads.keys().cloned().collect()
+    }
+}
+
+pub(in crate::index) struct Flavors;
+
+impl Watched for Flavors {
+    type Received = DynamicObject;
+    type Object = FlavorSpec;
+    const KIND: WatchedKind = WatchedKind::ResourceFlavor;
+
+    fn read(received: DynamicObject) -> Result<FlavorSpec, String> {
+        let spec = received.data.get("spec");
+        spec.map_or_else(|| Ok(FlavorSpec::default()), parsed)
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        flavor: FlavorSpec,
+        touched: &mut Touched,
+    ) {
+        let flavors = &mut Arc::make_mut(&mut state.kueue.classes).flavors;
+        flavors.insert(key.name.to_string(), flavor);
+        state.touch_all(touched);
+    }
+
+    fn delete(state: &mut State, key: &Key, _: &mut Touched) {
+        let flavors = &mut Arc::make_mut(&mut state.kueue.classes).flavors;
+        flavors.remove(&*key.name);
+    }
+
+    fn follow(state: &mut State, touched: &mut Touched) {
+        state.listed(Self::KIND, touched);
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        let flavors = state.kueue.classes.flavors.keys();
+        flavors.map(|name| Key::new("", name)).collect()
+    }
+}
+
+pub(in crate::index) struct WorkloadPriorityClasses;
+
+impl Watched for WorkloadPriorityClasses {
+    type Received = DynamicObject;
+    type Object = i32;
+    const KIND: WatchedKind = WatchedKind::WorkloadPriorityClass;
+
+    fn read(received: DynamicObject) -> Result<i32, String> {
+        parsed(received.data.get("value").unwrap_or(&Value::Null))
+    }
+
+    fn apply(state: &mut State, _: &AgentSelector, key: Key, value: i32, touched: &mut Touched) {
+        let priorities = &mut Arc::make_mut(&mut state.kueue.classes).priorities;
+        priorities.insert(key.name.to_string(), value);
+        state.touch_all(touched);
+    }
+
+    fn delete(state: &mut State, key: &Key, _: &mut Touched) {
+        let priorities = &mut Arc::make_mut(&mut state.kueue.classes).priorities;
+        priorities.remove(&*key.name);
+    }
+
+    fn follow(state: &mut State, touched: &mut Touched) {
+        state.listed(Self::KIND, touched);
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        let priorities = state.kueue.classes.priorities.keys();
+        priorities.map(|name| Key::new("", name)).collect()
+    }
+}
