@@ -53,6 +53,8 @@ pub struct Options {
     pub gates: String,
     /// How the operator is installed.
     pub method: Method,
+    /// Optional components of `config/components` that [`Method::Shipped`] adds.
+    pub components: Vec<&'static str>,
     /// The kubelets of the cluster.
     pub kubelets: control_plane::Kubelets,
     /// Silence after which the node lifecycle controller marks a node NotReady.
@@ -69,6 +71,7 @@ impl Options {
             api_server: Vec::new(),
             gates: String::new(),
             method: Method::Shipped,
+            components: Vec::new(),
             kubelets: control_plane::Kubelets::Hollow,
             // Longer than the period of the nodes' Leases, shorter than the deadline of a scenario.
             node_monitor_grace: Duration::from_secs(15),
@@ -163,7 +166,10 @@ impl Cluster {
     pub async fn install(&self, options: &Options) -> Result<()> {
         match &options.method {
             Method::Shipped => {
-                let overlay = repository().join("config/overlays/full");
+                let overlay = match &*options.components {
+                    [] => repository().join("config/overlays/full"),
+                    more => install::overlay(&repository(), &self.folder, "full", more)?,
+                };
                 self.apply(&overlay).await?;
             }
             Method::Renamed {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use crate::cluster::{Cluster, repository};
 use crate::manifests::{POOL, merge};
 use crate::nodes::{Nodes, Shape};
 use crate::process::{Launch, Process, run};
+use crate::scenario::node;
 use crate::wait::eventually;
 
 /// The first build on a machine takes minutes.
@@ -119,6 +120,26 @@ impl<'a> Karpenter<'a> {
             .map(drop)
     }
 
+    /// Sets the time that a machine needs to start, before its node is registered.
+    pub async fn set_delay(&self, delay: &str) -> Result<()> {
+        let patch = json!({"spec": {"nodeRegistrationDelay": delay}}).to_string();
+        let patch = [
+            "patch",
+            "kwoknodeclass",
+            "default",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        self.cluster.kubectl(&patch).await.map(drop)
+    }
+
+    /// Number of NodeClaims: machines that exist or are ordered.
+    pub async fn claims(&self) -> Result<usize> {
+        let claims = ["get", "nodeclaims", "-o", "name"];
+        Ok(self.cluster.kubectl(&claims).await?.lines().count())
+    }
+
     /// Creates a node pool for the workloads of a scenario. `spec` (a JSON merge patch) changes its
     /// spec: with `replicas`, Karpenter keeps this number of nodes, else it creates nodes for pods.
     pub async fn create_pool(&self, name: &str, spec: Value) -> Result<()> {
@@ -140,9 +161,9 @@ impl<'a> Karpenter<'a> {
         self.apply(&object).await
     }
 
-    /// Runs a kubelet and an agent on each node that Karpenter creates, until the node is deleted.
+    /// Runs a machine of this shape on each node that Karpenter creates, until the node is deleted.
     /// Dropping the future ends all.
-    pub async fn run_machines(&self) -> Result<Infallible> {
+    pub async fn run_machines(&self, shape: &Shape) -> Result<Infallible> {
         let nodes: Api<Node> = Api::all(self.cluster.client().await?);
         let managed = ListParams::default().labels(MANAGED);
         loop {
@@ -156,12 +177,11 @@ impl<'a> Karpenter<'a> {
                 machine.vanish(&node).await?;
             }
             let shape = Shape {
-                supervise: true,
                 adopted: there
                     .into_iter()
                     .filter(|n| !machines.contains_key(n))
                     .collect(),
-                ..Shape::default()
+                ..shape.clone()
             };
             if !shape.adopted.is_empty() {
                 let started = Nodes::start(self.cluster, "karpenter", &shape).await;
@@ -191,6 +211,18 @@ impl<'a> Karpenter<'a> {
             .context("no such node")?
             .vanish(node)
             .await
+    }
+
+    /// Ends the training process of a pod with exit code 0, as soon as it runs.
+    pub async fn end(&self, pod: &Pod) -> Result<()> {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let node = node(pod);
+        eventually(&format!("{name} to end"), START, async || {
+            let machine = self.machines.lock().await.get(&node).cloned();
+            let machine = machine.context("no such node")?;
+            machine.exit(&namespace, &name, "trainer", 0).await
+        })
+        .await
     }
 
     /// Deletes the NodeClaim of a node, as a user does to have the node removed.

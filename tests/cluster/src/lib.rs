@@ -7,6 +7,7 @@
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`karpenter`] | a real Karpenter, whose nodes are hollow |
+//! | [`autoscaler`] | Cluster Autoscaler as a test plays it, whose nodes are hollow |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
 //! | [`control_plane`], `tokens` | the programs of the control plane, and its bearer tokens |
 //! | [`stage`] | progress and results of a demonstration |
@@ -16,6 +17,7 @@
 //! | [`manifests`], [`wait`], [`http`] | small tools |
 
 pub mod audit;
+pub mod autoscaler;
 pub mod cluster;
 pub mod control_plane;
 pub mod helm;

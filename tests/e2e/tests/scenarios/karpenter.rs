@@ -11,18 +11,38 @@ use kube::api::{Patch, PatchParams};
 use lockstep_api::workload::{CauseKind, CheckpointOccasion, CheckpointOutcome, HistoryEntry};
 use lockstep_cluster::karpenter::Karpenter;
 use lockstep_cluster::manifests::{gang, group, merge};
-use lockstep_cluster::nodes::Nodes;
+use lockstep_cluster::nodes::{Nodes, Shape};
 use lockstep_cluster::scenario::{PATIENCE, Scenario, node, scenario_on};
-use lockstep_cluster::{eventually, time_of_day};
+use lockstep_cluster::{Cluster, eventually, time_of_day};
 use lockstep_e2e::{fresh, patient};
 use serde_json::{Value, json};
 
 const NODES: usize = 3;
+/// Name of the node pool and of the scenario's namespace, one on each cluster.
+const NAME: &str = "pool";
 /// Longer than Lockstep collects signals and Karpenter drains a node, so that a second restart would
 /// begin within it.
 const SETTLED: Duration = Duration::from_secs(25);
 
-/// Runs a test on a cluster with Karpenter. Signals of nodes move gangs.
+/// Runs a test on a cluster with Karpenter and one node pool. `shape`: of the pool's machines.
+async fn with_pool(
+    cluster: &Cluster,
+    pool: Value,
+    shape: &Shape,
+    body: impl AsyncFnOnce(&Karpenter<'_>, &Scenario<'_>) -> Result<()>,
+) -> Result<()> {
+    let _manager = cluster.start_manager("a").await?;
+    let karpenter = Karpenter::start(cluster).await?;
+    karpenter.create_pool(NAME, pool).await?;
+    let none = Nodes::real(Vec::new());
+    let played = scenario_on(cluster, NAME, none, async |t| body(&karpenter, t).await);
+    tokio::select! {
+        played = played => played,
+        never = karpenter.run_machines(shape) => match never? {},
+    }
+}
+
+/// Runs a test on three nodes that Karpenter keeps. Signals of nodes move gangs.
 async fn on_karpenter(
     name: &str,
     body: impl AsyncFnOnce(&Karpenter<'_>, &Scenario<'_>) -> Result<()>,
@@ -33,21 +53,19 @@ async fn on_karpenter(
     if !cluster.has_nodes(name) {
         return Ok(());
     }
-    let _manager = cluster.start_manager("a").await?;
-    let karpenter = Karpenter::start(&cluster).await?;
     let pool = json!({
         "replicas": NODES,
         "template": {"spec": {"terminationGracePeriod": "15m"}},
     });
-    karpenter.create_pool(name, pool).await?;
-    let played = scenario_on(&cluster, name, Nodes::real(Vec::new()), async |t| {
+    let shape = Shape {
+        supervise: true,
+        ..Shape::default()
+    };
+    with_pool(&cluster, pool, &shape, async |karpenter, t| {
         karpenter.has_machines(NODES).await?;
-        body(&karpenter, t).await
-    });
-    tokio::select! {
-        played = played => played,
-        never = karpenter.run_machines() => match never? {},
-    }
+        body(karpenter, t).await
+    })
+    .await
 }
 
 /// Starts a gang of two nodes that saves on request. Returns the node of a member.
