@@ -160,7 +160,8 @@ impl<'c> Turn<'c> {
             Err(mut no_capacity) => {
                 self.count_nodes(&mut no_capacity.pending, &left);
                 let reserved = kept_waiting_by(&attempt, &free);
-                waits(*no_capacity, reserved, self.reservation())
+                let kept = self.reservation().or_else(|| self.new_nodes());
+                waits(*no_capacity, reserved, kept)
             }
         }
     }
