@@ -259,7 +259,7 @@ karpenter: ## Karpenter with its provider of nodes without machines, built once 
 	tests/karpenter/build.sh
 
 .PHONY: test-karpenter
-test-karpenter: kubernetes karpenter ## Gangs on nodes that a real Karpenter removes and repairs
+test-karpenter: kubernetes karpenter ## Gangs on nodes that a real Karpenter creates, removes and repairs
 	$(CARGO) build $(PROGRAMS) --test scenarios
 	$(CARGO) test --test scenarios -- --ignored karpenter:: --test-threads=2
 

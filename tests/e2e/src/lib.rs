@@ -8,6 +8,8 @@ use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::Api;
 use kube::api::ListParams;
 use lockstep_api::names;
+use lockstep_api::scheduling::AutoscalerMode;
+use lockstep_cluster::autoscaler::Autoscaler;
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::install::{self, Method};
 use lockstep_cluster::manifests::merge;
@@ -25,6 +27,7 @@ type Shared = OnceCell<(Cluster, Option<Manager>)>;
 
 static SHARED: Shared = Shared::const_new();
 static NATIVE: Shared = Shared::const_new();
+static ON_DEMAND: Shared = Shared::const_new();
 
 /// The cluster of all tests of this program, started by the first test.
 pub async fn cluster() -> Result<&'static Cluster> {
@@ -56,6 +59,36 @@ pub async fn native() -> Result<&'static Cluster> {
         })
         .await?;
     Ok(cluster)
+}
+
+/// The cluster of all tests of `ProvisioningRequest`s, whose autoscaler the tests play.
+pub async fn on_demand() -> Result<&'static Cluster> {
+    let (cluster, _manager) = ON_DEMAND
+        .get_or_try_init(async || {
+            let mode = AutoscalerMode::ProvisioningRequest;
+            let cluster = started(&demanding("on-demand", mode, patient())).await?;
+            if cluster.is_ours("the definition of requests") {
+                Autoscaler::serve(&cluster, &["v1", "v1beta1"]).await?;
+            }
+            with_manager(cluster).await
+        })
+        .await?;
+    Ok(cluster)
+}
+
+/// A cluster with nodes on demand in this mode. `config` is merged over the quick configuration.
+pub fn demanding(name: &str, mode: AutoscalerMode, mut config: Value) -> Options {
+    merge(&mut config, json!({"autoscaler": {"mode": mode}}));
+    let component = match mode {
+        AutoscalerMode::Off => None,
+        AutoscalerMode::ProvisioningRequest => Some("provisioning-requests"),
+        AutoscalerMode::Pods => Some("signal-pods"),
+    };
+    let options = Options {
+        components: component.into_iter().collect(),
+        ..Options::named(name)
+    };
+    short(options, config)
 }
 
 /// On a cluster that existed before, its deployed manager is used.
@@ -195,7 +228,8 @@ fn short(options: Options, config: Value) -> Options {
     }
 }
 
-async fn started(options: &Options) -> Result<Cluster> {
+/// A separate cluster with these options and the priority classes, without a manager.
+pub async fn started(options: &Options) -> Result<Cluster> {
     let cluster = Cluster::start(options).await?;
     for (class, value) in CLASSES
         .into_iter()

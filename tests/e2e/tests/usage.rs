@@ -58,14 +58,17 @@ fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
     Ok(Some(calls))
 }
 
-fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
+fn check(user: &str, folders: &[&str], roles: &[&str]) -> Result<()> {
     let Some(calls) = calls_of(user)? else {
         return Ok(());
     };
-    let mut granted = shipped(folder, roles).context("roles")?;
+    let mut granted = BTreeSet::new();
+    for folder in folders {
+        granted.extend(shipped(folder, roles).context("roles")?);
+    }
     // Checked by admission policies and never called. Without these rights, all writes are refused.
     granted.retain(|g| g.group != "admission.lockstep.dev" && g.resource != ALPHA);
-    ensure!(!granted.is_empty(), "no rule found in {folder}");
+    ensure!(!granted.is_empty(), "no rule found in {folders:?}");
     let missing = uncovered(&granted, &calls);
     // The role for on-call reads: each kind is read in some way.
     let is_read = |g: &Grant| {
@@ -87,18 +90,22 @@ fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
 fn the_roles_of_the_manager_fit_its_calls() -> Result<()> {
     check(
         audit::MANAGER,
-        "manager",
-        &["lockstep-manager", "lockstep-leader-election"],
+        &["manager", "components/provisioning-requests"],
+        &[
+            "lockstep-manager",
+            "lockstep-leader-election",
+            "lockstep-provisioning-requests",
+        ],
     )
 }
 
 #[test]
 fn the_roles_of_people_fit_the_calls_of_kubectl_lockstep() -> Result<()> {
-    check(audit::WHATIF, "rbac", &["lockstep-whatif"])?;
-    check(audit::ON_CALL, "rbac", &["lockstep-oncall"])
+    check(audit::WHATIF, &["rbac"], &["lockstep-whatif"])?;
+    check(audit::ON_CALL, &["rbac"], &["lockstep-oncall"])
 }
 
 #[test]
 fn the_role_of_the_agents_fits_their_calls() -> Result<()> {
-    check(audit::AGENT, "components/agent", &["lockstep-agent"])
+    check(audit::AGENT, &["components/agent"], &["lockstep-agent"])
 }

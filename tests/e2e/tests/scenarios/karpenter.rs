@@ -1,6 +1,8 @@
 //! Gangs on nodes that a real Karpenter creates and removes. Its node pool keeps three nodes; the gang
 //! uses two.
 
+mod on_demand;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};

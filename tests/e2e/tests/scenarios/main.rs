@@ -28,6 +28,7 @@ mod oncall;
 mod overload;
 mod placement;
 mod preemption;
+mod provisioning;
 mod quick_start;
 mod readme;
 mod release;
