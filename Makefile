@@ -263,6 +263,15 @@ test-karpenter: kubernetes karpenter ## Gangs on nodes that a real Karpenter cre
 	$(CARGO) build $(PROGRAMS) --test scenarios
 	$(CARGO) test --test scenarios -- --ignored karpenter:: --test-threads=2
 
+.PHONY: kueue
+kueue: ## Kueue, built once into the cache (Go; minutes)
+	tests/kueue/build.sh
+
+.PHONY: test-kueue
+test-kueue: kubernetes kueue ## Gangs that a real Kueue admits, preempts and queues again
+	$(CARGO) build $(PROGRAMS) --test scenarios
+	$(CARGO) test --test scenarios -- --ignored kueue:: --test-threads=2
+
 .PHONY: test-frameworks
 test-frameworks: build kubernetes ## Frameworks in gangs of real processes: started as docs/environment.md says, saved on request as docs/how-to/checkpoint-on-request.md says (Python 3 and its package index, 7 GB)
 	test -x target/frameworks/bin/python || python3 -m venv target/frameworks
@@ -339,6 +348,7 @@ test-full: test lint ## The long and privileged rest, hours: ten times the rando
 	$(MAKE) docs
 	$(MAKE) test-prometheus
 	$(MAKE) test-karpenter
+	$(MAKE) test-kueue
 	$(MAKE) test-frameworks
 	$(MAKE) test-dashboard
 	$(MAKE) test-containers

@@ -8,6 +8,7 @@
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`karpenter`] | a real Karpenter, whose nodes are hollow |
 //! | [`autoscaler`] | Cluster Autoscaler as a test plays it, whose nodes are hollow |
+//! | [`kueue`] | a real Kueue with its webhooks |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
 //! | [`control_plane`], `tokens` | the programs of the control plane, and its bearer tokens |
 //! | [`stage`] | progress and results of a demonstration |
@@ -24,6 +25,7 @@ pub mod helm;
 pub mod http;
 pub mod install;
 pub mod karpenter;
+pub mod kueue;
 pub mod manifests;
 pub mod nodes;
 pub mod olm;

@@ -19,6 +19,7 @@ mod faults;
 mod idle;
 mod install;
 mod karpenter;
+mod kueue;
 mod life;
 mod live;
 mod native;
