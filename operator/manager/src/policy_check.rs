@@ -147,11 +147,12 @@ fn order() -> RestartOrder {
     RestartOrder::new(NAME, spec)
 }
 
-/// A member that Pod Security admits even at level `restricted`.
+/// A member that Pod Security admits even at level `restricted`. No API has the version of its owner,
+/// because Kueue's webhook refuses pods of owners that it knows and does not find.
 fn member() -> Pod {
     let pod = json!({
         "metadata": {"name": NAME, "ownerReferences": [{
-            "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+            "apiVersion": "training.lockstep.dev/self-test", "kind": "TrainingWorkload",
             "name": NAME, "uid": NAME, "controller": true}]},
         "spec": {
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65532,
