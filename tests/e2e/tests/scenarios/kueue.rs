@@ -1,8 +1,8 @@
 //! Gangs of a queue of a real Kueue. What a queue has given away is compared with its quota at every
 //! change of its objects.
 
-use std::convert::Infallible;
-use std::time::Duration;
+mod api;
+mod killed;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,7 +16,7 @@ use lockstep_cluster::manifests::{POOL, gang, group, merge};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, node, uids};
 use lockstep_cluster::{Cluster, eventually, scenario};
-use lockstep_e2e::{fresh, number, patient};
+use lockstep_e2e::{fresh, patient};
 use serde_json::{Value, json};
 
 /// Reason of a gang that waits for Kueue.
@@ -193,13 +193,12 @@ async fn finish(t: &Scenario<'_>, name: &str) -> Result<()> {
         t.exit(&pod, 0).await?;
     }
     is_in(t, name, Phase::Succeeded).await?;
-    let finished = has(t, name, "Finished").await?;
-    ensure!(
-        finished.finalizers().is_empty(),
-        "{:?}",
-        finished.finalizers()
-    );
-    Ok(())
+    workload_of(t, name, "be finished", |w| {
+        ensure!(is_true(w, "Finished") && w.finalizers().is_empty());
+        Ok(())
+    })
+    .await
+    .map(drop)
 }
 
 /// A job of Kubernetes in the queue, which Kueue itself manages.
@@ -237,6 +236,13 @@ async fn a_gang_waits_for_the_quota_of_a_job_and_runs_where_its_flavor_says() ->
         t.create(queued("g", 2, json!({}))).await?;
         let message = waits(t, "g").await?;
         ensure!(message.contains("queue"), "{message}");
+        let tested = "the admission policies are in force";
+        eventually("the policies to be tested", PATIENCE, async || {
+            let log = std::fs::read_to_string(s.manager.process.log())?;
+            ensure!(log.contains(tested), "{}", s.manager.process.log_tail(20));
+            Ok(())
+        })
+        .await?;
         t.kubectl(&["delete", "job", "job"]).await?;
         let pods = t.running("g").await?;
         ensure!(pods.len() == 2 && pods.iter().all(|p| !node(p).is_empty()));
@@ -328,6 +334,8 @@ async fn kueue_sees_nothing_of_a_restart_in_place_or_of_a_replaced_pod() -> Resu
         t.restarted("g", 1).await?;
         let again = t.running("g").await?;
         ensure!(uids(&pods) == uids(&again), "pods were replaced");
+        let after = has(t, "g", "PodsReady").await?;
+        ensure!(before.metadata == after.metadata && before.data == after.data);
         t.exit(again.first().context("a pod")?, 3).await?;
         t.restarted("g", 2).await?;
         let recreated = t.running("g").await?;
@@ -347,6 +355,34 @@ async fn kueue_sees_nothing_of_a_restart_in_place_or_of_a_replaced_pod() -> Resu
                 "{before}\n{after}"
             );
         }
+        finish(t, "g").await?;
+        s.usage.ends(PATIENCE).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "make test-kueue"]
+async fn a_gang_without_a_label_uses_the_default_queue_and_kueue_leaves_its_pods_alone()
+-> Result<()> {
+    on_kueue("kueue-default", 16, json!({}), async |s, t| {
+        s.kueue
+            .apply(&json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2",
+                "kind": "LocalQueue",
+                "metadata": {"name": "default", "namespace": t.name},
+                "spec": {"clusterQueue": t.name},
+            }))
+            .await?;
+        t.kubectl(&["wait", "localqueue/default", "--for=condition=Active"])
+            .await?;
+        let mut gang = queued("g", 2, json!({}));
+        gang["metadata"]["labels"] = json!({});
+        t.create(gang).await?;
+        t.running("g").await?;
+        has(t, "g", "Admitted").await?;
+        let all = kueue_workloads(t).list(&ListParams::default()).await?;
+        ensure!(all.items.len() == 1, "{all:?}");
         finish(t, "g").await?;
         s.usage.ends(PATIENCE).await
     })
@@ -388,194 +424,6 @@ async fn gangs_that_are_deleted_stopped_or_suspended_give_their_quota_back() -> 
             Ok(())
         })
         .await?;
-        s.usage.ends(PATIENCE).await
-    })
-    .await
-}
-
-/// Definition of Kueue's Workloads.
-const CRD: &str = "workloads.kueue.x-k8s.io";
-
-/// Serves Kueue's Workloads or not.
-async fn serve(cluster: &Cluster, served: bool) -> Result<()> {
-    let change = |i: usize| json!({"op": "replace", "path": format!("/spec/versions/{i}/served"), "value": served});
-    let patch = json!([change(0), change(1)]).to_string();
-    cluster
-        .kubectl(&["patch", "crd", CRD, "--type=json", "-p", &patch])
-        .await
-        .map(drop)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-kueue"]
-async fn gangs_run_on_and_wait_while_the_api_of_kueue_is_not_served() -> Result<()> {
-    let short = json!({"resyncPeriod": "1s"});
-    on_kueue("kueue-unserved", 16, short, async |s, t| {
-        t.create(queued("runs", 2, json!({}))).await?;
-        let before = t.running("runs").await?;
-        t.create(queued("waits", 2, json!({}))).await?;
-        waits(t, "waits").await?;
-        serve(s.cluster, false).await?;
-        t.create(queued("new", 2, json!({}))).await?;
-        eventually("the reason why it waits", PATIENCE, async || {
-            for name in ["new", "waits"] {
-                let message = waits(t, name).await?;
-                ensure!(message.contains("not served"), "{message}");
-            }
-            Ok(())
-        })
-        .await?;
-        ensure!(uids(&before) == uids(&t.running("runs").await?));
-        for pod in &before {
-            t.exit(pod, 0).await?;
-        }
-        is_in(t, "runs", Phase::Succeeded).await?;
-        waits(t, "waits").await?;
-        serve(s.cluster, true).await?;
-        finish(t, "waits").await?;
-        finish(t, "new").await?;
-        has(t, "runs", "Finished").await?;
-        s.usage.ends(PATIENCE).await
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-kueue"]
-async fn gangs_stop_when_the_definition_of_workloads_is_deleted_and_queue_again_later() -> Result<()>
-{
-    let short = json!({"resyncPeriod": "1s"});
-    on_kueue("kueue-removed", 16, short, async |s, t| {
-        t.create(queued("runs", 2, json!({}))).await?;
-        t.running("runs").await?;
-        t.create(queued("waits", 2, json!({}))).await?;
-        waits(t, "waits").await?;
-        s.cluster.kubectl(&["delete", "crd", CRD]).await?;
-        t.none_runs("runs").await?;
-        for name in ["runs", "waits"] {
-            waits(t, name).await?;
-        }
-        s.kueue.kill()?;
-        s.kueue.define().await?;
-        s.kueue.restart().await?;
-        for _ in 0..2 {
-            let next = eventually("a gang to run again", PATIENCE, async || {
-                for name in ["runs", "waits"] {
-                    let pods = t.pods(name).await?;
-                    let phase = t.workloads().get(name).await?.status.and_then(|s| s.phase);
-                    if phase == Some(Phase::Running) && pods.len() == 2 {
-                        return Ok(name);
-                    }
-                }
-                anyhow::bail!("none runs")
-            })
-            .await?;
-            finish(t, next).await?;
-        }
-        s.usage.ends(PATIENCE).await
-    })
-    .await
-}
-
-/// Numbers that look random, from a seed that the test prints.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    async fn pause(&mut self, milliseconds: u64) {
-        tokio::time::sleep(Duration::from_millis(self.below(milliseconds))).await;
-    }
-}
-
-/// Kills manager and Kueue again and again. Dropping the future leaves either dead.
-async fn killer(
-    cluster: &Cluster,
-    (manager, kueue): (&mut Manager, &mut Kueue<'_>),
-    random: &mut Random,
-    kills: &mut [usize; 2],
-) -> Result<Infallible> {
-    loop {
-        random.pause(8000).await;
-        let who = random.below(3);
-        if who != 0 {
-            kueue.kill()?;
-            kills[1] += 1;
-        }
-        if who != 1 {
-            manager.process.kill()?;
-            kills[0] += 1;
-        }
-        random.pause(3000).await;
-        if who != 1 {
-            *manager = cluster.start_manager("a").await?;
-        }
-        random.pause(1000).await;
-        if who != 0 {
-            kueue.restart().await?;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-kueue"]
-async fn no_gang_is_lost_or_admitted_twice_while_manager_and_kueue_are_killed() -> Result<()> {
-    let gangs: usize = number("LOCKSTEP_KUEUE_GANGS", 200)?;
-    let seed = number("LOCKSTEP_KUEUE_SEED", u64::from(std::process::id()))?;
-    eprintln!("LOCKSTEP_KUEUE_SEED={seed}");
-    let quick = json!({"leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"}});
-    on_kueue("kueue-killed", 16, quick, async |s, t| {
-        let mut random = Random(seed);
-        for i in 0..gangs {
-            let members = if random.below(4) == 0 { 2 } else { 1 };
-            let mut gang = queued(&format!("g{i}"), members, json!({}));
-            let template = &mut gang["spec"]["groups"][0]["template"]["spec"];
-            template["terminationGracePeriodSeconds"] = json!(1);
-            template["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 4}});
-            template["containers"][0]["env"] = json!([{"name": "HOLLOW_RUN_MILLIS", "value": "1500"}]);
-            t.create(gang).await?;
-        }
-        let mut kills = [0, 0];
-        let all = Duration::from_secs(120 + 4 * u64::try_from(gangs)?);
-        let ended = eventually("all gangs to end", all, async || {
-            let all = t.workloads().list(&ListParams::default()).await?.items;
-            let phase = |w: &lockstep_api::TrainingWorkload| w.status.as_ref().and_then(|s| s.phase);
-            let failed: Vec<_> = all.iter().filter(|w| phase(w) == Some(Phase::Failed)).collect();
-            if !failed.is_empty() {
-                return Ok(Err(anyhow::anyhow!("failed: {failed:?}")));
-            }
-            if let Err(wrong) = s.usage.within() {
-                return Ok(Err(wrong));
-            }
-            let ended = all.iter().filter(|w| phase(w) == Some(Phase::Succeeded)).count();
-            ensure!(ended == gangs, "{ended} of {gangs}");
-            Ok(Ok(all))
-        });
-        let all = tokio::select! {
-            ended = ended => ended??,
-            never = killer(s.cluster, (&mut s.manager, &mut s.kueue), &mut random, &mut kills) => match never? {},
-        };
-        eprintln!("managers killed: {}, Kueues: {}", kills[0], kills[1]);
-        s.kueue.kill()?;
-        s.kueue.restart().await?;
-        s.manager.process.kill()?;
-        s.manager = s.cluster.start_manager("a").await?;
-        for workload in &all {
-            let name = workload.name_any();
-            has(t, &name, "Finished").await?;
-            let admissions = s.usage.admissions(&workload.uid().context("a UID")?);
-            let status = workload.status.as_ref().context("a status")?;
-            ensure!(
-                admissions == 1 && status.attempt == 1 && status.restarts.total == 0,
-                "{name} was admitted {admissions} times: {status:?}"
-            );
-        }
         s.usage.ends(PATIENCE).await
     })
     .await
