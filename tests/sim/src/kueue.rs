@@ -69,7 +69,7 @@ impl SimCluster {
     pub fn serve_kueue(&mut self, version: Option<&'static str>) {
         self.deliver_kueue_version(version);
         for kind in WatchedKind::ALL {
-            let on_demand = !ALWAYS_WATCHED.contains(&kind) && self.manager.watches(kind);
+            let on_demand = !ALWAYS_WATCHED.contains(&kind) && self.watches(kind);
             if on_demand && version.is_some() {
                 self.store().relist(kind);
             }

@@ -6,6 +6,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{Duration, GroupVersionKind, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use lockstep_api::TrainingWorkload;
+use lockstep_api::kueue::{KUEUE_GROUP, QUEUE_LABEL};
 use serde_json::Value;
 
 use super::ClusterReader;
@@ -14,23 +15,19 @@ use super::workloads::permitted;
 use crate::doctor_facts::{FRAMEWORK, KueueConfiguration, KueueFacts};
 use crate::problem::Problem;
 
-const GROUP: &str = "kueue.x-k8s.io";
-/// Label of a workload with the name of its LocalQueue.
-const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// Namespace and name of Kueue's configuration, as shipped.
 const CONFIGURATION: (&str, &str) = ("kueue-system", "kueue-manager-config");
 /// `waitForPodsReady.timeout` of `v1beta1`, if absent.
 const PODS_READY: &str = "5m";
 /// Rights of the manager for Kueue: verb, group, resource, subresource.
-const RIGHTS: [[&str; 4]; 8] = [
-    ["watch", GROUP, "workloads", ""],
-    ["create", GROUP, "workloads", ""],
-    ["patch", GROUP, "workloads", ""],
-    ["delete", GROUP, "workloads", ""],
-    ["patch", GROUP, "workloads", "status"],
-    ["watch", GROUP, "resourceflavors", ""],
-    ["watch", GROUP, "localqueues", ""],
-    ["watch", GROUP, "workloadpriorityclasses", ""],
+const RIGHTS: [[&str; 4]; 7] = [
+    ["watch", KUEUE_GROUP, "workloads", ""],
+    ["create", KUEUE_GROUP, "workloads", ""],
+    ["patch", KUEUE_GROUP, "workloads", ""],
+    ["delete", KUEUE_GROUP, "workloads", ""],
+    ["patch", KUEUE_GROUP, "workloads", "status"],
+    ["watch", KUEUE_GROUP, "resourceflavors", ""],
+    ["watch", KUEUE_GROUP, "workloadpriorityclasses", ""],
 ];
 
 impl ClusterReader {
@@ -41,7 +38,7 @@ impl ClusterReader {
         enabled: Option<bool>,
         account: Option<&str>,
     ) -> Result<KueueFacts, Problem> {
-        let versions = versions(groups, GROUP);
+        let versions = versions(groups, KUEUE_GROUP);
         let mut facts = KueueFacts {
             versions,
             enabled,
@@ -52,7 +49,7 @@ impl ClusterReader {
         };
         facts.configuration = self.kueue_configuration().await?;
         let workloads: Api<PartialObjectMeta<TrainingWorkload>> = Api::all(self.client.clone());
-        let with_queue = absent(self.list(workloads, Some(QUEUE)).await)?;
+        let with_queue = absent(self.list(workloads, Some(QUEUE_LABEL)).await)?;
         facts.queued = with_queue.as_ref().map(Vec::len);
         if enabled == Some(true) {
             facts.missing_queues = match (with_queue, self.local_queues(version).await?) {
@@ -66,7 +63,7 @@ impl ClusterReader {
 
     /// LocalQueues, as `namespace/name`.
     async fn local_queues(&self, version: &str) -> Result<Option<BTreeSet<String>>, Problem> {
-        let kind = GroupVersionKind::gvk(GROUP, version, "LocalQueue");
+        let kind = GroupVersionKind::gvk(KUEUE_GROUP, version, "LocalQueue");
         let kind = ApiResource::from_gvk_with_plural(&kind, "localqueues");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         let params = ListParams::default();
@@ -96,7 +93,7 @@ fn missing(
 ) -> Vec<String> {
     let named = workloads
         .iter()
-        .filter_map(|w| Some(place(w, w.labels().get(QUEUE)?)));
+        .filter_map(|w| Some(place(w, w.labels().get(QUEUE_LABEL)?)));
     let named: BTreeSet<String> = named.collect();
     named.difference(queues).cloned().collect()
 }

@@ -363,34 +363,6 @@ async fn kueue_sees_nothing_of_a_restart_in_place_or_of_a_replaced_pod() -> Resu
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "make test-kueue"]
-async fn a_gang_without_a_label_uses_the_default_queue_and_kueue_leaves_its_pods_alone()
--> Result<()> {
-    on_kueue("kueue-default", 16, json!({}), async |s, t| {
-        s.kueue
-            .apply(&json!({
-                "apiVersion": "kueue.x-k8s.io/v1beta2",
-                "kind": "LocalQueue",
-                "metadata": {"name": "default", "namespace": t.name},
-                "spec": {"clusterQueue": t.name},
-            }))
-            .await?;
-        t.kubectl(&["wait", "localqueue/default", "--for=condition=Active"])
-            .await?;
-        let mut gang = queued("g", 2, json!({}));
-        gang["metadata"]["labels"] = json!({});
-        t.create(gang).await?;
-        t.running("g").await?;
-        has(t, "g", "Admitted").await?;
-        let all = kueue_workloads(t).list(&ListParams::default()).await?;
-        ensure!(all.items.len() == 1, "{all:?}");
-        finish(t, "g").await?;
-        s.usage.ends(PATIENCE).await
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-kueue"]
 async fn gangs_that_are_deleted_stopped_or_suspended_give_their_quota_back() -> Result<()> {
     on_kueue("kueue-back", 16, json!({}), async |s, t| {
         t.create(queued("deleted", 2, json!({}))).await?;
