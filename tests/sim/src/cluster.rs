@@ -457,12 +457,12 @@ impl SimCluster {
         self.manager.clock_ahead = ahead;
     }
 
-    /// Tells the manager process which version of Kueue's API is served. It has read no object yet.
     /// True if the manager process watches this kind.
     pub fn watches(&self, kind: WatchedKind) -> bool {
         self.manager.watches(kind)
     }
 
+    /// Tells the manager process which version of Kueue's API is served. It has read no object yet.
     pub fn deliver_kueue_version(&mut self, version: Option<&'static str>) {
         self.manager.deliver_kueue_version(version);
     }

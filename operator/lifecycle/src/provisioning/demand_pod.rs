@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use lockstep_api::names::labels;
 use lockstep_api::workload::Group;
 
-use super::DemandingGang;
+use super::input::DemandingGang;
 
 /// Labels that other controllers would act on.
 const ACTED_ON: &str = "kueue.x-k8s.io/";

@@ -12,11 +12,9 @@ use lockstep_api::provisioning::{
 };
 use lockstep_api::workload::Group;
 
+use super::actions::{ProvisioningAction, ProvisioningPlan};
 use super::demand_pod::{labels_of, spec_of};
-use super::{
-    DemandingGang, HeldObject, ProvisioningAction, ProvisioningPlan, ProvisioningSettings,
-    ProvisioningView,
-};
+use super::input::{DemandingGang, HeldObject, ProvisioningSettings, ProvisioningView};
 use crate::objects::metadata::owned_metadata;
 
 /// `gangs`: in queue order.

@@ -9,11 +9,9 @@ use lockstep_api::member::Member;
 use lockstep_api::names::{labels, signal_pod_name};
 use lockstep_api::provisioning::SIGNAL_SCHEDULER;
 
+use super::actions::{ProvisioningAction, ProvisioningPlan};
 use super::demand_pod::{detached, labels_of, spec_of};
-use super::{
-    DemandingGang, ProvisioningAction, ProvisioningPlan, ProvisioningSettings, ProvisioningView,
-    SignalPod, SignalStage,
-};
+use super::input::{DemandingGang, ProvisioningSettings, ProvisioningView, SignalPod, SignalStage};
 
 /// Most pods of one pass.
 const MAX_CREATES: usize = 500;

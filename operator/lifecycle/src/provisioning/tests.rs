@@ -1,9 +1,17 @@
-use chrono::TimeDelta;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::core::v1::PodSpec;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::key::Key;
+use lockstep_api::member::Member;
 use lockstep_api::names::{labels, signal_pod_name};
 use lockstep_api::provisioning::SIGNAL_SCHEDULER;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::view::WorkloadId;
 
 fn settings(mode: AutoscalerMode, max_pods: usize) -> ProvisioningSettings {
     ProvisioningSettings {
@@ -300,7 +308,7 @@ fn objects_of_others_are_left_alone_even_if_they_take_a_name() {
 }
 
 #[test]
-fn a_signal_pod_that_somebody_has_bound_ends_in_its_time_and_is_replaced_when_it_is_gone() {
+fn a_signal_pod_that_somebody_has_bound_ends_in_its_time_and_is_replaced_later() {
     let settings = settings(PODS, 10);
     let mut view = view(vec![gang("a")]);
     settle(&mut view, &settings);

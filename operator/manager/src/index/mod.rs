@@ -11,6 +11,7 @@ mod metrics;
 mod outlook;
 mod progress;
 mod provisioning;
+mod provisioning_table;
 mod signals;
 mod state;
 #[cfg(test)]

@@ -6,37 +6,17 @@ use lockstep_api::PodGroup;
 use lockstep_api::ids::Uid;
 use lockstep_api::member::Member;
 use lockstep_api::names::{labels, provisioning_request_name};
-use lockstep_api::scheduling::{AutoscalerMode, NodeDemand, ProvisioningPhase, ProvisioningState};
+use lockstep_api::scheduling::{AutoscalerMode, NodeDemand, ProvisioningPhase};
 use lockstep_lifecycle::gangs::ProvisionedRequest;
 use lockstep_lifecycle::provisioning::{
-    AdmittedTemplate, DemandingGang, HeldObject, ProvisioningView, SignalPod, SignalStage,
+    AdmittedTemplate, DemandingGang, ProvisioningView, SignalPod, SignalStage,
 };
 use lockstep_lifecycle::view::WorkloadId;
 use lockstep_model::pods::pod::Stage;
 use lockstep_model::{Admission, Pod};
 
+use super::provisioning_table::HeldRequest;
 use super::state::{Key, State, Touched, controller_uid};
-
-/// A `ProvisioningRequest`, of any owner.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct HeldRequest {
-    pub held: HeldObject,
-    /// UID of the workload that controls it.
-    pub owner: Option<Uid>,
-    pub class: String,
-    pub state: ProvisioningState,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct ProvisioningTable {
-    pub mode: AutoscalerMode,
-    pub namespace: String,
-    /// Pod groups with a demand, open or not.
-    demanding: BTreeSet<Key>,
-    signal_pods: BTreeMap<String, SignalPod>,
-    pub requests: BTreeMap<Key, HeldRequest>,
-    pub templates: BTreeMap<Key, HeldObject>,
-}
 
 fn demand_of(group: Option<&PodGroup>) -> Option<&NodeDemand> {
     group?.status.as_ref()?.demand.as_ref()

@@ -21,7 +21,7 @@ use lockstep_scheduler::GangInput;
 
 use super::agents::AgentTable;
 use super::kinds::KueueTable;
-use super::provisioning::ProvisioningTable;
+use super::provisioning_table::ProvisioningTable;
 use super::signals::SignalTable;
 use super::watched_kind::WatchedKind;
 

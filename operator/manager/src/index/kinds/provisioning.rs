@@ -10,7 +10,7 @@ use lockstep_lifecycle::provisioning::HeldObject;
 use lockstep_model::pods::pod::workload_of;
 
 use super::{AgentSelector, Watched, guarded, identified};
-use crate::index::provisioning::HeldRequest;
+use crate::index::provisioning_table::HeldRequest;
 use crate::index::state::{Identified, Key, State, Touched};
 use crate::index::watched_kind::WatchedKind;
 
