@@ -169,7 +169,7 @@ impl<'a> Kueue<'a> {
 
     /// Creates or changes an object.
     pub async fn apply(&self, object: &Value) -> Result<()> {
-        apply(self.cluster, &[object.clone()]).await
+        apply(self.cluster, std::slice::from_ref(object)).await
     }
 
     /// Creates the LocalQueue `queue` of a namespace, with a ClusterQueue and a ResourceFlavor of
