@@ -63,6 +63,10 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "raise the ResourceQuota, free quota, or request less",
     ),
     (
+        r::WAITING_FOR_QUOTA,
+        "wait; `kubectl get workloads.kueue.x-k8s.io` shows the queue of Kueue, and `kubectl lockstep doctor` whether Kueue answers",
+    ),
+    (
         r::NO_NODE_MATCHES,
         "suspend the workload and correct the fields in the message, or label the nodes; `kubectl get nodes --show-labels`",
     ),

@@ -242,6 +242,9 @@ fn waiting(reason: &str, explain: &str, failed_log: &str, namespace: &str) -> St
         reasons::QUOTA_EXCEEDED => format!(
             "a quota of the namespace is exceeded: see `kubectl describe quota -n {namespace}`; raise the quota, or end other work in the namespace"
         ),
+        reasons::WAITING_FOR_QUOTA => format!(
+            "the workload starts when Kueue admits it: see `kubectl describe workloads.kueue.x-k8s.io -n {namespace}`"
+        ),
         reasons::VOLUME_MISSING => {
             "create the claim, volume or storage class that the message names".to_owned()
         }

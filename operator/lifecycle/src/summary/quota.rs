@@ -13,14 +13,9 @@ pub(super) fn wait(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let quota = ledger.kueue.as_ref().filter(|quota| !quota.admitted)?;
     let queue = &quota.queue;
     let ending = notes::still_ending(facts).unwrap_or_default();
-    let saves = if ledger.awaits_reply() {
-        "; a checkpoint is awaited"
-    } else {
-        ""
-    };
     let why = facts.admission(queue).err();
     let why = message(facts, why.unwrap_or(Unadmitted::Waiting(None)));
-    Some(format!("queue {queue} of Kueue: {why}{saves}{ending}"))
+    Some(format!("queue {queue} of Kueue: {why}{ending}"))
 }
 
 fn message(facts: &Facts<'_>, why: Unadmitted) -> String {

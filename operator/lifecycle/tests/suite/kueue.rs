@@ -277,7 +277,7 @@ fn a_pod_on_a_lost_node_does_not_hold_quota() {
 }
 
 #[test]
-fn a_kueue_workload_with_other_pods_is_changed_without_quota_and_replaced_with_quota() {
+fn other_pods_change_a_kueue_workload_without_quota_and_replace_one_with_quota() {
     let mut w = held();
     let before = quota(&w).metadata.uid;
     w.edit(|spec| spec.groups[0].replicas = Some(3));

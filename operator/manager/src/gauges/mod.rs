@@ -80,7 +80,7 @@ impl Collector for Gauges {
             [(name, leads)],
         )?;
         let pending = self.index.pending();
-        let synced = WatchedKind::ALL.map(|k| {
+        let synced = WatchedKind::always().map(|k| {
             (
                 [("kind", k.name())],
                 i64::from(!pending.contains(&k.name())),
@@ -96,9 +96,11 @@ impl Collector for Gauges {
         let state = self.index.read();
         let objects = state
             .counts()
+            .into_iter()
+            .filter(|(kind, count)| *count > 0 || !WatchedKind::OPTIONAL.contains(kind))
             .map(|(kind, count)| ([("kind", kind.name())], count as i64));
         let mut unreadable: BTreeMap<&str, i64> =
-            WatchedKind::ALL.iter().map(|k| (k.name(), 0)).collect();
+            WatchedKind::always().map(|k| (k.name(), 0)).collect();
         for (kind, _) in state.unreadable.keys() {
             *unreadable.entry(kind.name()).or_default() += 1;
         }

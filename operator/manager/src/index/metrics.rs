@@ -16,7 +16,7 @@ struct KindLabel {
 impl WatchErrors {
     pub fn register(registry: &mut Registry) -> Self {
         let errors = Self::default();
-        for kind in WatchedKind::ALL {
+        for kind in WatchedKind::always() {
             let kind = kind.name();
             drop(errors.0.get_or_create(&KindLabel { kind }));
         }

@@ -7,6 +7,7 @@ mod agents;
 mod feeds;
 mod gangs;
 mod kinds;
+mod kueue_table;
 mod metrics;
 mod outlook;
 mod progress;
@@ -38,7 +39,8 @@ use tokio::sync::{Notify, watch as signal};
 use tracing::warn;
 
 pub use feeds::Feeds;
-pub use kinds::{AgentSelector, OrphanedQuota};
+pub use kinds::AgentSelector;
+pub use kueue_table::OrphanedQuota;
 pub use metrics::WatchErrors;
 pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
@@ -50,7 +52,8 @@ pub use watched_kind::WatchedKind;
 
 use crate::clock::{Clock, Random};
 use crate::queue::Queue;
-use kinds::{KueueTable, NativePodGroups, NativeWorkloads, Watched};
+use kinds::{NativePodGroups, NativeWorkloads, Watched};
+use kueue_table::KueueTable;
 use progress::{DeliveredVersions, version};
 use state::Touched;
 
@@ -79,12 +82,7 @@ impl Index {
             scheduler: Notify::new(),
             signals: Notify::new(),
             provisioning: Notify::new(),
-            pending: signal::Sender::new(
-                WatchedKind::ALL
-                    .into_iter()
-                    .filter(|kind| !WatchedKind::OPTIONAL.contains(kind))
-                    .collect(),
-            ),
+            pending: signal::Sender::new(WatchedKind::always().collect()),
         })
     }
 

@@ -20,7 +20,7 @@ use lockstep_model::{
 use lockstep_scheduler::GangInput;
 
 use super::agents::AgentTable;
-use super::kinds::KueueTable;
+use super::kueue_table::KueueTable;
 use super::provisioning_table::ProvisioningTable;
 use super::signals::SignalTable;
 use super::watched_kind::WatchedKind;

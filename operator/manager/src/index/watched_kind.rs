@@ -68,6 +68,12 @@ impl WatchedKind {
         Self::WorkloadPriorityClass,
     ];
 
+    /// Kinds that every manager watches.
+    pub fn always() -> impl Iterator<Item = Self> {
+        let kinds = Self::ALL.into_iter();
+        kinds.filter(|kind| !Self::OPTIONAL.contains(kind))
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::TrainingWorkload => "TrainingWorkload",

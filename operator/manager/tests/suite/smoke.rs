@@ -128,10 +128,15 @@ async fn with_config(api: &FakeApi, config: &str, story: impl Future<Output = ()
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_autoscaler_none_of_its_objects_are_requested() {
+async fn without_an_autoscaler_and_kueue_none_of_their_objects_are_requested() {
     let mut requested = Vec::new();
-    for config in ["{}", "{autoscaler: {mode: Pods}}"] {
+    for config in [
+        "{}",
+        "{autoscaler: {mode: Pods}}",
+        "{kueue: {enabled: true}}",
+    ] {
         let api = two_nodes();
+        api.serve("kueue.x-k8s.io", "v1beta2", "workloads", "Workload");
         api.put(WORKLOADS, workload("llama"));
         let started = async {
             within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
@@ -140,11 +145,14 @@ async fn without_an_autoscaler_none_of_its_objects_are_requested() {
         with_config(&api, config, started).await;
         requested.push(api.requested());
     }
-    let of_autoscalers = |resource: &&String| {
-        resource.contains("podtemplates") || resource.contains("autoscaling.x-k8s.io")
+    let of_neighbours = |resource: &&String| {
+        let all = ["podtemplates", "autoscaling.x-k8s.io", "kueue.x-k8s.io"];
+        all.iter().any(|part| resource.contains(part))
     };
-    assert_eq!(requested[0].iter().find(of_autoscalers), None);
+    assert_eq!(requested[0].iter().find(of_neighbours), None);
     assert_eq!(requested[0], requested[1], "signal pods are pods");
+    let of_kueue = requested[2].iter().find(of_neighbours).unwrap();
+    assert!(of_kueue.contains("kueue.x-k8s.io"), "{of_kueue}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,106 +1,21 @@
 //! Objects of Kueue. They are watched only if the configuration enables Kueue, and where the API
 //! server serves them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use lockstep_api::Reach;
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::kueue::{FINALIZER, FlavorSpec, KueueWorkload};
-use lockstep_lifecycle::view::{Held, KueueAccess, KueueClasses, KueueView};
+use lockstep_lifecycle::view::{Held, KueueAccess};
 use lockstep_model::pods::pod::workload_of;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{AgentSelector, Watched};
+use crate::index::kueue_table::{NEEDED, OrphanedQuota, OwnedWorkload};
 use crate::index::state::{Key, State, Touched};
 use crate::index::watched_kind::WatchedKind;
-
-/// Kinds without which no decision about quota is made.
-const NEEDED: [WatchedKind; 3] = [
-    WatchedKind::KueueWorkload,
-    WatchedKind::ResourceFlavor,
-    WatchedKind::WorkloadPriorityClass,
-];
-
-#[derive(Debug, Default)]
-pub struct KueueTable {
-    access: KueueAccess,
-    /// Version that is watched.
-    version: Option<String>,
-    listed: BTreeSet<WatchedKind>,
-    workloads: BTreeMap<Key, OwnedWorkload>,
-    by_owner: HashMap<Uid, BTreeSet<Key>>,
-    classes: Arc<KueueClasses>,
-}
-
-/// A Kueue Workload of a workload.
-#[derive(Debug)]
-struct OwnedWorkload {
-    owner: Uid,
-    /// Key of its owner, which may be gone.
-    of: Key,
-    held: Held<KueueWorkload>,
-}
-
-/// A Kueue Workload whose owner is gone.
-#[derive(Clone, Debug)]
-pub struct OrphanedQuota {
-    pub name: String,
-    pub held: Held<KueueWorkload>,
-    /// Tells the served version.
-    pub access: KueueAccess,
-    /// True if a pod of the owner may still use capacity.
-    pub in_use: bool,
-}
-
-impl KueueTable {
-    pub(in crate::index) fn count(&self, kind: WatchedKind) -> usize {
-        match kind {
-            WatchedKind::ResourceFlavor => self.classes.flavors.len(),
-            WatchedKind::WorkloadPriorityClass => self.classes.priorities.len(),
-            _ => self.workloads.len(),
-        }
-    }
-
-    /// Forgets all objects. `version`: the one that is watched from now on.
-    pub(in crate::index) fn reset(version: Option<String>) -> Self {
-        Self {
-            access: match version {
-                Some(_) => KueueAccess::Unread,
-                None => KueueAccess::NotServed,
-            },
-            version,
-            ..Self::default()
-        }
-    }
-
-    pub(in crate::index) fn view(&self, namespace: &str, workload: &Uid) -> KueueView {
-        let own = self.by_owner.get(workload).into_iter().flatten();
-        let own = own.filter(|key| *key.namespace == *namespace);
-        let workloads = own.filter_map(|key| {
-            let entry = self.workloads.get(key)?;
-            Some((key.name.to_string(), entry.held.clone()))
-        });
-        KueueView {
-            access: self.access.clone(),
-            workloads: workloads.collect(),
-            classes: self.classes.clone(),
-        }
-    }
-
-    fn remove(&mut self, key: &Key) -> Option<OwnedWorkload> {
-        let old = self.workloads.remove(key)?;
-        if let Some(keys) = self.by_owner.get_mut(&old.owner) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_owner.remove(&old.owner);
-            }
-        }
-        Some(old)
-    }
-}
 
 impl State {
     /// Kueue Workloads of earlier workloads of this name that are being deleted and wait for the

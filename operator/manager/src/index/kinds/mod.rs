@@ -20,8 +20,7 @@ use lockstep_model::common::unreadable::{Unreadable, present};
 use serde::de::DeserializeOwned;
 
 pub(super) use cluster::{Budgets, Nodes, Pods, PriorityClasses};
-pub use kueue::OrphanedQuota;
-pub(super) use kueue::{Flavors, KueueTable, KueueWorkloads, WorkloadPriorityClasses};
+pub(super) use kueue::{Flavors, KueueWorkloads, WorkloadPriorityClasses};
 pub(super) use limits::{Claims, Namespaces, Quotas, StorageClasses, Volumes};
 pub(super) use native::{NativePodGroups, NativeWorkloads};
 pub(super) use ours::{Agents, Orders, PodGroups, SchedulingWorkloads, Services, Workloads};

@@ -9,6 +9,7 @@
 //! Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains own writes. A failure
 //! is handled once, because its incident is recorded first.
 
+mod answer;
 mod creation;
 mod dry_run;
 mod quota;

@@ -12,7 +12,7 @@ use lockstep_lifecycle::plan::Surplus;
 use lockstep_lifecycle::view::{KueueAccess, RejectedRequest, RejectionKind, Target};
 use serde_json::json;
 
-use super::request::{accepted, deleted, is_deleted, rejected};
+use super::answer::{accepted, deleted, is_deleted, rejected};
 use super::{ActionResult, ActionSender};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::Written;

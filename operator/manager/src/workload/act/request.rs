@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::scheduling::v1beta1;
 use kube::api::{DeleteParams, Patch};
 use kube::{Api, Resource, ResourceExt};
-use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::ids::Uid;
 use lockstep_api::names::{PREEMPTION_GATE, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::plan::Surplus;
@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::answer::{accepted, best_effort, changed, deleted, rejected};
 use super::creation::Creation;
 use super::dry_run::{empty_dry_run, failed_dry_run};
 use super::quota::{quota_target, quota_written};
@@ -410,49 +411,6 @@ impl ActionSender {
     }
 }
 
-pub(super) fn deleted(
-    kind: WatchedKind,
-    answer: Result<Option<ResourceVersion>, ApiError>,
-) -> ActionResult {
-    match answer {
-        Ok(Some(version)) => ActionResult::Wrote(kind, version),
-        Ok(None) => ActionResult::Nothing,
-        Err(error) if is_deleted(&error) => ActionResult::Nothing,
-        Err(error) => ActionResult::Failed(error),
-    }
-}
-
-pub(super) fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult {
-    match written {
-        Written::At(version) => ActionResult::Accepted(target, kind, version),
-        Written::Unchanged => ActionResult::Nothing,
-    }
-}
-
-/// Permanent errors are rejections, for conditions. Other errors are retried.
-pub(super) fn rejected(
-    target: Target,
-    error: ApiError,
-    placement: Option<String>,
-    now: DateTime<Utc>,
-) -> ActionResult {
-    let kind = match error.class {
-        ErrorClass::Forbidden if error.message.contains("exceeded quota") => {
-            RejectionKind::QuotaExceeded
-        }
-        ErrorClass::Forbidden => RejectionKind::Forbidden,
-        ErrorClass::Invalid => RejectionKind::Invalid,
-        _ => return ActionResult::Failed(error),
-    };
-    ActionResult::Rejected(RejectedRequest {
-        target,
-        kind,
-        message: error.message,
-        at: now,
-        placement,
-    })
-}
-
 fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult {
     ActionResult::Failed(ApiError::new(
         ErrorClass::Conflict,
@@ -462,29 +420,6 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
             object.name_any()
         ),
     ))
-}
-
-/// True for a missing object or another UID.
-pub(super) fn is_deleted(error: &ApiError) -> bool {
-    matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
-}
-
-fn changed(result: Result<Written, ApiError>) -> ActionResult {
-    match result {
-        Ok(Written::At(version)) => ActionResult::Wrote(WatchedKind::Pod, version),
-        Ok(Written::Unchanged) => ActionResult::Nothing,
-        Err(error) if is_deleted(&error) => ActionResult::Nothing,
-        Err(error) => ActionResult::Failed(error),
-    }
-}
-
-fn best_effort(result: Result<Written, ApiError>) -> ActionResult {
-    match changed(result) {
-        ActionResult::Failed(error) if error.class != ErrorClass::NotLeading => {
-            ActionResult::Ignored(error.class)
-        }
-        result => result,
-    }
 }
 
 /// True for an ended pod.

@@ -152,7 +152,10 @@ fn resized() -> Solo {
 }
 
 fn loses_its_nodes() -> Solo {
-    let mut w = admitted(gang(8));
-    w.lose("n3");
-    settled(w)
+    let policy = json!({"nodeLostSeconds": 30, "replacementTimeoutSeconds": 60});
+    let mut w = admitted(gang_with(8, &json!({"failurePolicy": policy})));
+    let node = w.node_of("g", 0);
+    w.lose(&node);
+    w.wait(400);
+    w
 }
