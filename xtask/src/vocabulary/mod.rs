@@ -89,11 +89,14 @@ fn said(golden: &str) -> Vec<Said> {
     out
 }
 
+/// Place of messages whose reasons are those of Kueue.
+const OF_KUEUE: &str = "Workload of Kueue ";
+
 /// Every reason in a message is a constant, and every constant has advice.
 fn complete(said: &[Said], reasons: &[Constant]) -> Result<()> {
     let known: BTreeSet<&str> = reasons.iter().map(|c| c.value.as_str()).collect();
-    let unknown: Vec<&str> = said
-        .iter()
+    let ours = said.iter().filter(|s| !s.place.starts_with(OF_KUEUE));
+    let unknown: Vec<&str> = ours
         .map(|s| s.reason.as_str())
         .filter(|r| !known.contains(r))
         .collect();

@@ -57,15 +57,7 @@ impl ActionSender {
                 best_effort(mark_disrupted(&pods, &name, uid.as_str(), &message, now).await)
             }
             Action::DeletePod { name, uid, grace } => {
-                let params = DeleteParams {
-                    grace_period_seconds: grace,
-                    ..background
-                };
-                let pods: Api<Pod> = self.actor.writes(view.namespace());
-                deleted(
-                    WatchedKind::Pod,
-                    delete(&pods, &name, uid.as_str(), params).await,
-                )
+                self.delete_pod(view, &name, &uid, grace).await
             }
             Action::EndPod { name, uid } => changed(self.end_pod(view, &name, &uid).await),
             Action::RemoveGate { name, uid } => changed(self.remove_gate(view, &name, &uid).await),
@@ -122,6 +114,22 @@ impl ActionSender {
                 }
             }
         }
+    }
+
+    async fn delete_pod(
+        &self,
+        view: &WorkloadView,
+        name: &str,
+        uid: &Uid,
+        grace: Option<u32>,
+    ) -> ActionResult {
+        let params = DeleteParams {
+            grace_period_seconds: grace,
+            ..DeleteParams::background()
+        };
+        let pods: Api<Pod> = self.actor.writes(view.namespace());
+        let answer = delete(&pods, name, uid.as_str(), params).await;
+        deleted(WatchedKind::Pod, answer)
     }
 
     async fn label_published(
