@@ -55,8 +55,14 @@ async fn on_nodes_of(
     .await
 }
 
+/// Words of the autoscaler, as messages quote them.
+fn within_a_sentence(words: &str) -> &str {
+    words.trim_end_matches('.')
+}
+
 /// Waits until the gang waits with these words in its message, which is returned.
 pub(super) async fn says(t: &Scenario<'_>, name: &str, words: &str) -> Result<String> {
+    let words = within_a_sentence(words);
     let what = format!("to say {words:?}");
     let waiting = t.workload(name, &what, |w| {
         let conditions = w.status.as_ref().map_or(&[][..], |s| &s.conditions);
@@ -83,6 +89,7 @@ pub(super) async fn failed(
     number: i32,
     why: &str,
 ) -> Result<DateTime<Utc>> {
+    let why = within_a_sentence(why);
     eventually("the try to fail", PATIENCE, async || {
         let status = t.pod_group(name).await?.status.context("a status")?;
         let demand = status.demand.context("no demand")?;
@@ -391,7 +398,7 @@ async fn half_the_nodes_start_no_member_and_the_next_request_brings_the_others()
 
 /// A gang whose three requests fail is held.
 async fn fails_thrice(autoscaler: &Autoscaler<'_>, t: &Scenario<'_>, name: &str) -> Result<()> {
-    let why = Report::Failed.message();
+    let why = within_a_sentence(Report::Failed.message());
     t.create(gang(name, 1, 8, json!({}))).await?;
     let mut request = autoscaler.request(name).await?;
     for (number, wait) in (1..).zip(BACKOFFS) {
