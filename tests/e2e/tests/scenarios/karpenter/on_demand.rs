@@ -210,6 +210,8 @@ async fn of_two_gangs_that_compete_for_nodes_one_runs_whole_and_the_other_after_
     let four = json!({"limits": {"nvidia.com/gpu": "32"}});
     on_demand("demand-two", four, async |karpenter, t| {
         t.create(gang("first", 3, 8, json!({}))).await?;
+        // Gangs that are queued by the same cycle have no order of time.
+        has_signals(t, 3).await?;
         t.create(gang("second", 3, 8, json!({}))).await?;
         let pods = t.running("first").await?;
         karpenter.has_machines(4).await?;
