@@ -102,7 +102,14 @@ impl Seen {
         if is("QuotaReserved") && !is("Finished") {
             let sets = &workload.data["status"]["admission"]["podSetAssignments"];
             let sets = sets.as_array().into_iter().flatten();
-            let used = sets.map(|s| number(&s["resourceUsage"][GPUS])).sum();
+            // Kueue counts no pods that have ended.
+            let used = sets
+                .map(|set| {
+                    let (usage, count) = (number(&set["resourceUsage"][GPUS]), &set["count"]);
+                    let count = count.as_i64().unwrap_or(1).max(1);
+                    usage * (count - reclaimed(workload, &set["name"])) / count
+                })
+                .sum();
             self.reserved.insert(name.clone(), (owner.clone(), used));
         } else {
             self.reserved.remove(&name);
@@ -126,6 +133,15 @@ impl Seen {
             self.pods.remove(&pod.name_any());
         }
     }
+}
+
+/// Number of pods of a pod set that have returned their quota.
+fn reclaimed(workload: &DynamicObject, pod_set: &Value) -> i64 {
+    let all = workload.data["status"]["reclaimablePods"].as_array();
+    let mut all = all.into_iter().flatten();
+    let own = all.find(|pods| pods["name"] == *pod_set);
+    own.and_then(|pods| pods["count"].as_i64())
+        .unwrap_or_default()
 }
 
 /// A quantity without a suffix.
