@@ -253,10 +253,7 @@ pub fn kueue_workload_name(kind: &str, group: &str, owner: &str, uid: &str) -> S
     let hash = Sha1::digest(format!("{kind}\n{group}\n{owner}\n{uid}"));
     let mut prefix = format!("{}-{owner}", kind.to_lowercase());
     prefix.truncate(LONGEST);
-    let hash = hash
-        .iter()
-        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
-    format!("{prefix}-{}", &hash[..5])
+    format!("{prefix}-{:02x}{:02x}{:x}", hash[0], hash[1], hash[2] >> 4)
 }
 
 #[cfg(test)]

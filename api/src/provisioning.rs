@@ -20,6 +20,9 @@ pub const AUTOSCALING_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// `schedulerName` of signal pods. No scheduler has this name.
 pub const SIGNAL_SCHEDULER: &str = "lockstep-autoscaler";
 
+/// Default namespace of signal pods.
+pub const SIGNAL_NAMESPACE: &str = "lockstep-autoscaler";
+
 /// On members: the request whose capacity the pod uses.
 pub const CONSUMED_REQUEST: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 /// On members: the class of that request.

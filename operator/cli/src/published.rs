@@ -1,5 +1,6 @@
 //! Preemption rules, signals of nodes and integrations of the manager's configuration.
 
+use lockstep_api::provisioning::SIGNAL_NAMESPACE;
 use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_model::Rules;
 use lockstep_scheduler::SchedulerSettings;
@@ -62,7 +63,7 @@ impl Default for AutoscalerPart {
     fn default() -> Self {
         Self {
             mode: AutoscalerMode::Off,
-            namespace: "lockstep-autoscaler".into(),
+            namespace: SIGNAL_NAMESPACE.into(),
         }
     }
 }

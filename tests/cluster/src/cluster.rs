@@ -27,7 +27,7 @@ pub use self::manager::{Manager, ManagerLaunch};
 /// control plane. Not `KUBECONFIG`, which usually names clusters that are not for tests.
 const DEPLOYED_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
 /// The first build of the programs on a machine takes a quarter of an hour.
-pub(crate) const BUILD: Duration = Duration::from_hours(1);
+const BUILD: Duration = Duration::from_hours(1);
 const START: Duration = Duration::from_mins(1);
 const KUBECTL: Duration = Duration::from_mins(1);
 /// Namespaces are deleted after the grace periods of their pods.
@@ -111,17 +111,18 @@ pub async fn programs(what: &str) -> Result<PathBuf> {
 
 /// Like [`programs`], for a version. Empty for the pinned version.
 async fn programs_of(version: &str, what: &str) -> Result<PathBuf> {
-    let script = repository().join("tests/kubernetes/build.sh");
     let env = [("KUBERNETES", version)];
     let env = if version.is_empty() { &[][..] } else { &env };
-    let out = run(&script, &[what], env, BUILD)
-        .await
-        .context("build Kubernetes")?;
-    Ok(out
-        .lines()
-        .last()
-        .context("build.sh prints a folder")?
-        .into())
+    built("kubernetes", &[what], env).await
+}
+
+/// Runs the build script in a folder of `tests`. Returns the path that it prints as its last line.
+pub(crate) async fn built(folder: &str, args: &[&str], env: &[(&str, &str)]) -> Result<PathBuf> {
+    let script = repository().join("tests").join(folder).join("build.sh");
+    let out = run(&script, args, env, BUILD).await;
+    let out = out.with_context(|| format!("build {folder}"))?;
+    let last = out.lines().last().context("build.sh prints a path")?;
+    Ok(last.into())
 }
 
 impl Cluster {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::cluster::{BUILD, Cluster, repository};
+use crate::cluster::{Cluster, built, repository};
 use crate::install::Method;
 use crate::process::run;
 
@@ -22,9 +22,7 @@ pub fn chart() -> PathBuf {
 impl Cluster {
     /// Runs helm as the administrator and returns its standard output.
     pub async fn helm(&self, args: &[&str]) -> Result<String> {
-        let script = repository().join("tests/helm/build.sh");
-        let built = run(&script, &[], &[], BUILD).await.context("build helm")?;
-        let helm = built.lines().last().context("build.sh prints a path")?;
+        let helm = built("helm", &[], &[]).await?;
         let kubeconfig = self.kubeconfig().display().to_string();
         let own = |folder: &str| self.folder().join(folder).display().to_string();
         let (helm_home, cache) = (own("helm"), own("kubectl"));
@@ -35,7 +33,7 @@ impl Cluster {
             ("HELM_CONFIG_HOME", &*helm_home),
             ("HELM_DATA_HOME", &*helm_home),
         ];
-        run(Path::new(helm), args, &env, HELM).await
+        run(&helm, args, &env, HELM).await
     }
 
     /// `helm install` or `helm upgrade` of a chart with the namespaces of the installation's method,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +12,13 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::cluster::{Cluster, repository};
+use crate::cluster::{Cluster, built};
 use crate::manifests::{POOL, merge};
 use crate::nodes::{Nodes, Shape};
-use crate::process::{Launch, Process, run};
+use crate::process::{Launch, Process};
 use crate::scenario::node;
 use crate::wait::eventually;
 
-/// The first build on a machine takes minutes.
-const BUILD: Duration = Duration::from_mins(30);
 const START: Duration = Duration::from_mins(2);
 /// Time between two looks for new nodes.
 const LOOK: Duration = Duration::from_millis(300);
@@ -36,17 +33,6 @@ pub struct Karpenter<'a> {
     /// The process that runs a node, by node.
     machines: Mutex<BTreeMap<String, Arc<Nodes>>>,
     process: Process,
-}
-
-/// The folder with the program and its definitions, built once into the cache.
-async fn built() -> Result<PathBuf> {
-    let script = repository().join("tests/karpenter/build.sh");
-    let out = run(&script, &[], &[], BUILD).await?;
-    Ok(out
-        .lines()
-        .last()
-        .context("build.sh prints a folder")?
-        .into())
 }
 
 /// The types of machines: one, as [`Shape::default`] has it.
@@ -67,7 +53,7 @@ fn instance_types() -> Value {
 impl<'a> Karpenter<'a> {
     /// Installs the definitions and starts the program as an administrator.
     pub async fn start(cluster: &'a Cluster) -> Result<Self> {
-        let built = built().await?;
+        let built = built("karpenter", &[], &[]).await?;
         let crds = built.join("crds").display().to_string();
         cluster.kubectl(&["apply", "-f", &crds]).await?;
         cluster.established(&["--all", "crd"]).await?;

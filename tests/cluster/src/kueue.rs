@@ -10,16 +10,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, repository};
+use crate::cluster::{Cluster, built};
 use crate::http;
 use crate::manifests::merge;
-use crate::process::{Launch, Process, free_port, run};
+use crate::process::{Launch, Process, free_port};
 use crate::wait::eventually;
 
 pub use self::usage::{Usage, is_true, kind};
 
-/// The first build on a machine takes minutes.
-const BUILD: Duration = Duration::from_mins(30);
 const START: Duration = Duration::from_mins(2);
 /// Namespace of Kueue's own objects.
 const NAMESPACE: &str = "kueue-system";
@@ -39,17 +37,6 @@ pub struct Kueue<'a> {
     launch: Launch,
     health: String,
     process: Process,
-}
-
-/// The folder with the program and its manifests, built once into the cache.
-async fn built() -> Result<PathBuf> {
-    let script = repository().join("tests/kueue/build.sh");
-    let out = run(&script, &[], &[], BUILD).await?;
-    Ok(out
-        .lines()
-        .last()
-        .context("build.sh prints a folder")?
-        .into())
 }
 
 /// Replaces the port of each service that `value` names as the client of a webhook.
@@ -80,7 +67,7 @@ impl<'a> Kueue<'a> {
     /// Installs its manifests and starts the program as an administrator. `settings` (a JSON merge
     /// patch) changes its configuration.
     pub async fn start(cluster: &'a Cluster, settings: Value) -> Result<Self> {
-        let built = built().await?;
+        let built = built("kueue", &[], &[]).await?;
         let (health, port) = (format!("127.0.0.1:{}", free_port()?), free_port()?);
         install(cluster, &built.join("config/default"), port).await?;
         let certificates = cluster.folder().join("kueue-certificates");

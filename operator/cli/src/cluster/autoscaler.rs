@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Api;
+use lockstep_api::provisioning::AUTOSCALING_GROUP;
 use lockstep_api::scheduling::AutoscalerMode;
 
 use super::ClusterReader;
@@ -10,13 +11,12 @@ use crate::doctor_facts::AutoscalerFacts;
 use crate::problem::Problem;
 use crate::published::Integrations;
 
-const GROUP: &str = "autoscaling.x-k8s.io";
 const REQUESTS: &str = "provisioningrequests";
 /// Rights of the manager for ProvisioningRequests: verb, group, resource, subresource.
 const OF_REQUESTS: [[&str; 4]; 4] = [
-    ["watch", GROUP, REQUESTS, ""],
-    ["create", GROUP, REQUESTS, ""],
-    ["delete", GROUP, REQUESTS, ""],
+    ["watch", AUTOSCALING_GROUP, REQUESTS, ""],
+    ["create", AUTOSCALING_GROUP, REQUESTS, ""],
+    ["delete", AUTOSCALING_GROUP, REQUESTS, ""],
     ["create", "", "podtemplates", ""],
 ];
 /// Rights of the manager for signal pods.
@@ -35,10 +35,10 @@ impl ClusterReader {
         account: Option<&str>,
     ) -> Result<AutoscalerFacts, Problem> {
         let mut serves_requests = false;
-        for version in versions(groups, GROUP) {
-            let version = format!("{GROUP}/{version}");
+        for version in versions(groups, AUTOSCALING_GROUP) {
+            let version = format!("{AUTOSCALING_GROUP}/{version}");
             let request = self.client.list_api_group_resources(&version);
-            let list = absent(self.send(request, GROUP).await)?;
+            let list = absent(self.send(request, AUTOSCALING_GROUP).await)?;
             let mut resources = list.iter().flat_map(|l| &l.resources);
             serves_requests |= resources.any(|r| r.name == REQUESTS);
         }

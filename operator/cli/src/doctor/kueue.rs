@@ -1,10 +1,9 @@
+use lockstep_api::kueue::KUEUE_VERSIONS;
 use lockstep_api::words::{count, span};
 
 use super::{Finding, fail, ok, some, unseen, warn};
 use crate::doctor_facts::{FRAMEWORK, InstallFacts, KueueConfiguration, KueueFacts};
 
-/// Versions of Kueue's API that Lockstep writes, the preferred version first.
-const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 /// Seconds in which new nodes of a cloud usually have accelerators.
 const READY_WITHIN: i64 = 15 * 60;
 
@@ -36,10 +35,10 @@ fn beside(configuration: Option<&KueueConfiguration>) -> Finding {
 
 fn enabled(kueue: &KueueFacts) -> Finding {
     let served = |version: &&str| kueue.versions.iter().any(|v| v == version);
-    let Some(version) = VERSIONS.into_iter().find(|version| served(version)) else {
+    let Some(version) = KUEUE_VERSIONS.into_iter().find(|version| served(version)) else {
         return fail(format!(
             "workloads with a queue do not start, because kueue.enabled is true, and the API server serves neither {} nor {} of kueue.x-k8s.io",
-            VERSIONS[0], VERSIONS[1]
+            KUEUE_VERSIONS[0], KUEUE_VERSIONS[1]
         ));
     };
     if let Some(lacks) = kueue.lacks.as_ref().filter(|lacks| !lacks.is_empty()) {

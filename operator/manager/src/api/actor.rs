@@ -5,6 +5,7 @@ use futures_util::stream::FuturesUnordered;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 
+use super::clients::Clients;
 use super::pace::Pace;
 
 /// Clients and limits for the requests of one loop.
@@ -19,6 +20,15 @@ pub struct Actor {
 }
 
 impl Actor {
+    pub(crate) fn new(clients: &Clients, in_flight: usize) -> Self {
+        Self {
+            read: clients.read.clone(),
+            write: clients.write.clone(),
+            in_flight,
+            pace: clients.pace.clone(),
+        }
+    }
+
     pub(crate) fn reads<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,

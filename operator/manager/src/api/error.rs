@@ -70,6 +70,11 @@ impl ApiError {
             retry_after: Duration::ZERO,
         }
     }
+
+    /// True for a missing object or another UID.
+    pub(crate) fn is_deleted(&self) -> bool {
+        matches!(self.class, ErrorClass::NotFound | ErrorClass::Conflict)
+    }
 }
 
 impl From<kube::Error> for ApiError {

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use lockstep_api::provisioning::SIGNAL_NAMESPACE;
 use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_scheduler::config::{ValueRule, time};
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,7 @@ impl Default for AutoscalerConfig {
         Self {
             mode: AutoscalerMode::Off,
             scale_up_before_preemption: secs(0),
-            namespace: "lockstep-autoscaler".into(),
+            namespace: SIGNAL_NAMESPACE.into(),
             max_pods: 1000,
             provisioning_class: "best-effort-atomic-scale-up.autoscaling.x-k8s.io".into(),
             parameters: BTreeMap::new(),

@@ -2,13 +2,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use lockstep_api::kueue::KUEUE_GROUP;
 use lockstep_api::names::labels;
 use lockstep_common::watch::{self, WatchHandler, requested_wait};
 use tokio::task::JoinSet;
-use tracing::warn;
 
 use super::kinds::{
     Agents, Budgets, Claims, Flavors, KueueWorkloads, Namespaces, NativePodGroups, NativeWorkloads,
@@ -84,17 +83,16 @@ pub(crate) fn watch_requests(
 ) {
     let everything = watcher::Config::default();
     let ours = everything.clone().labels(labels::WORKLOAD_UID);
-    let (index, watching) = (index.clone(), watching.clone());
-    let templates = follow::<PodTemplates>(index.clone(), watching.clone(), ours);
-    tasks.spawn(templates);
     let api = Api::<DynamicObject>::all_with(watching.client.clone(), requests);
-    let handler = FeedHandler::<ProvisioningRequests> {
-        feed: Feed::new(),
-        index,
-        watching,
-    };
-    let name = ProvisioningRequests::KIND.name();
-    tasks.spawn(async move { match watch::watch(name, api, everything, handler).await {} });
+    let (index, watching) = (index.clone(), watching.clone());
+    tasks.spawn(follow::<PodTemplates>(
+        index.clone(),
+        watching.clone(),
+        ours,
+    ));
+    tasks.spawn(follow_api::<ProvisioningRequests>(
+        api, index, watching, everything,
+    ));
 }
 
 /// Watches Kueue's objects in this version, until the tasks are dropped.
@@ -104,25 +102,20 @@ pub fn watch_kueue(
     version: &str,
     tasks: &mut JoinSet<()>,
 ) {
-    let everything = watcher::Config::default();
     let api = |kind: &str| {
         let kind = GroupVersionKind::gvk(KUEUE_GROUP, version, kind);
-        let plural = match &*kind.kind {
-            "WorkloadPriorityClass" => "workloadpriorityclasses".to_owned(),
-            other => format!("{}s", other.to_lowercase()),
-        };
-        let resource = ApiResource::from_gvk_with_plural(&kind, &plural);
+        let resource = ApiResource::from_gvk(&kind);
         Api::<DynamicObject>::all_with(watching.client.clone(), &resource)
     };
     macro_rules! spawn {
-        ($($watched:ty, $kind:literal, $config:expr;)*) => {
-            $(tasks.spawn(follow_api::<$watched>(api($kind), index.clone(), watching.clone(), $config.clone()));)*
+        ($($watched:ty, $kind:literal;)*) => {
+            $(tasks.spawn(follow_api::<$watched>(api($kind), index.clone(), watching.clone(), watcher::Config::default()));)*
         };
     }
     spawn!(
-        KueueWorkloads, "Workload", everything;
-        Flavors, "ResourceFlavor", everything;
-        WorkloadPriorityClasses, "WorkloadPriorityClass", everything;
+        KueueWorkloads, "Workload";
+        Flavors, "ResourceFlavor";
+        WorkloadPriorityClasses, "WorkloadPriorityClass";
     );
 }
 
@@ -162,31 +155,5 @@ impl<W: Watched> WatchHandler<W::Received> for FeedHandler<W> {
     fn failed(&mut self, error: &watcher::Error, failures: u32) -> Duration {
         self.watching.errors.count(W::KIND.name());
         self.watching.wait(error, failures)
-    }
-}
-
-/// Both served versions have the same fields.
-impl WatchHandler<DynamicObject> for FeedHandler<ProvisioningRequests> {
-    fn event(&mut self, event: watcher::Event<DynamicObject>) {
-        let typed = |object: DynamicObject| {
-            // An object that is not of its type is reported, and has its metadata.
-            let json = serde_json::to_value(object).unwrap_or_default();
-            serde_json::from_value(json)
-        };
-        let event = match event {
-            Event::Apply(object) => typed(object).map(Event::Apply),
-            Event::Delete(object) => typed(object).map(Event::Delete),
-            Event::InitApply(object) => typed(object).map(Event::InitApply),
-            Event::Init => Ok(Event::Init),
-            Event::InitDone => Ok(Event::InitDone),
-        };
-        match event {
-            Ok(event) => self.feed.handle(&self.index, event),
-            Err(error) => warn!(%error, "unreadable ProvisioningRequest left alone"),
-        }
-    }
-
-    fn failed(&mut self, error: &watcher::Error, failures: u32) -> Duration {
-        WatchHandler::<<ProvisioningRequests as Watched>::Received>::failed(self, error, failures)
     }
 }

@@ -5,18 +5,18 @@ use std::fmt::Debug;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
-use kube::api::{DeleteParams, Patch, PostParams};
+use kube::api::{DeleteParams, Patch};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Resource};
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_lifecycle::provisioning::ProvisioningAction;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api::Actor;
 use crate::api::error::{ApiError, ErrorClass};
-use crate::api::write::{FIELD_MANAGER, Written, create, delete, patch_pod_status};
+use crate::api::write::{Written, create, delete, patch_pod_status};
 use crate::index::WatchedKind;
 use crate::time_conversion::to_jiff;
 
@@ -70,7 +70,7 @@ impl ProvisioningSender {
                 match shown {
                     Ok(Written::At(version)) => Ok(Some((WatchedKind::Pod, version))),
                     Ok(Written::Unchanged) => Ok(None),
-                    Err(error) if is_gone(&error) => Ok(None),
+                    Err(error) if error.is_deleted() => Ok(None),
                     Err(error) => Err(error),
                 }
             }
@@ -87,8 +87,10 @@ impl ProvisioningSender {
                 let api = self.requests(namespace.unwrap_or_default(), requests)?;
                 let mut object = json!(request);
                 object["apiVersion"] = json!(requests.map(|r| &r.api_version));
+                let object = serde_json::from_value(object)
+                    .map_err(|error| ApiError::new(ErrorClass::Other, error.to_string()))?;
                 let kind = WatchedKind::ProvisioningRequest;
-                created(kind, create_dynamic(&api, object).await)
+                created(kind, create(&api, &object).await)
             }
         }
     }
@@ -113,19 +115,6 @@ impl ProvisioningSender {
     }
 }
 
-async fn create_dynamic(
-    api: &Api<DynamicObject>,
-    object: Value,
-) -> Result<DynamicObject, ApiError> {
-    let object = serde_json::from_value(object)
-        .map_err(|error| ApiError::new(ErrorClass::Other, error.to_string()))?;
-    let params = PostParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PostParams::default()
-    };
-    Ok(api.create(&params, &object).await?)
-}
-
 /// A name that is taken is taken by an earlier create whose answer was lost. The next pass sees whose
 /// object it is.
 fn created<K: Resource>(kind: WatchedKind, answer: Result<K, ApiError>) -> Result<Wrote, ApiError> {
@@ -148,12 +137,7 @@ where
 {
     match delete(api, name, uid.as_str(), params).await {
         Ok(version) => Ok(version.map(|version| (kind, version))),
-        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) if error.is_deleted() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// True for a missing object or another UID.
-fn is_gone(error: &ApiError) -> bool {
-    matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
 }

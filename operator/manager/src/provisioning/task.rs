@@ -60,18 +60,12 @@ impl Provisioner {
         clients: &Clients,
         period: Duration,
     ) -> Self {
-        let actor = Actor {
-            read: clients.read.clone(),
-            write: clients.write.clone(),
-            in_flight: IN_FLIGHT,
-            pace: clients.pace.clone(),
-        };
         Self {
             index,
             clock,
             served,
             sender: ProvisioningSender {
-                actor,
+                actor: Actor::new(clients, IN_FLIGHT),
                 namespace: settings.namespace.clone(),
             },
             settings,

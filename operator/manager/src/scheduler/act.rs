@@ -69,14 +69,8 @@ enum StepResult {
 
 impl StepSender {
     pub fn new(clients: &Clients, events: Events, metrics: SchedulerMetrics) -> Self {
-        let actor = Actor {
-            read: clients.read.clone(),
-            write: clients.write.clone(),
-            in_flight: IN_FLIGHT,
-            pace: clients.pace.clone(),
-        };
         Self {
-            actor,
+            actor: Actor::new(clients, IN_FLIGHT),
             events,
             metrics,
         }

@@ -112,18 +112,9 @@ pub struct Controller {
 
 impl Controller {
     pub fn new(parts: Parts) -> Self {
-        let Clients {
-            read, write, pace, ..
-        } = parts.clients.clone();
-        let writer = StatusWriter::new(write.clone());
-        let in_flight = parts.limits.in_flight;
+        let writer = StatusWriter::new(parts.clients.write.clone());
         let actions = ActionSender {
-            actor: Actor {
-                read,
-                write,
-                in_flight,
-                pace,
-            },
+            actor: Actor::new(&parts.clients, parts.limits.in_flight),
             stop: parts.stop.clone(),
             clock: parts.clock.clone(),
         };

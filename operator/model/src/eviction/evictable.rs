@@ -63,9 +63,7 @@ impl<'a> Occupancy<'a> {
     ) -> impl Iterator<Item = Candidate<'_, 'a>> {
         let requester_gang = requester.and_then(|number| self.gangs.get(number));
         let preemptor = requester_gang.map(|gang| gang.uid);
-        // Among gangs with quota from Kueue, only Kueue preempts.
-        let in_kueue = requester_gang.is_some_and(|gang| gang.in_kueue);
-        let protects = in_kueue || !rules.evict_admitted;
+        let protects = rules.protect_admitted(requester_gang.is_some_and(|gang| gang.in_kueue));
         let all = self
             .gangs
             .iter()

@@ -52,6 +52,12 @@ impl Default for VictimRules {
 }
 
 impl VictimRules {
+    /// True if the preemptor may not evict gangs that Kueue has admitted. `in_kueue`: Kueue manages the
+    /// preemptor, too. Among such gangs, only Kueue preempts.
+    pub fn protect_admitted(&self, in_kueue: bool) -> bool {
+        in_kueue || !self.evict_admitted
+    }
+
     pub fn spare(&self, pod_labels: &BTreeMap<String, String>) -> bool {
         let opted_out = pod_labels.get(labels::EVICTABLE).filter(|_| self.opt_out);
         let mut excluded = self.excluded_labels.iter();

@@ -1,5 +1,7 @@
 //! Node demands: which waiting gangs request nodes from a node autoscaler, and when a try has failed.
 
+use std::time::Duration;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::provisioning_request_name;
 use lockstep_api::scheduling::{
@@ -21,10 +23,10 @@ use crate::refusal::CLAIM_IN_USE;
 
 /// How long the demanded nodes must be there without a placement of the gang, so that a try has
 /// failed.
-const IN_VAIN: TimeDelta = TimeDelta::minutes(1);
+const IN_VAIN: Duration = Duration::from_mins(1);
 
 /// The same for a request that is Provisioned: as long as autoscalers keep the nodes.
-const BOOKED: TimeDelta = TimeDelta::minutes(10);
+const BOOKED: Duration = Duration::from_mins(10);
 
 /// Whether a gang lacks nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +80,7 @@ impl Cycle<'_> {
             }),
             (None, _) => None,
             (Some(demand), want) => match demand.failed_at {
-                Some(failed_at) => Some(next_try(context, demand, failed_at, want)),
+                Some(_) => Some(next_try(context, demand, want)),
                 None if want == Want::Nothing => None,
                 None => Some(self.follow(at, demand)),
             },
@@ -121,7 +123,7 @@ impl Cycle<'_> {
         }
         let since = &mut self.memory.fits_without_levels_since;
         let since = *since.entry(uid.to_owned()).or_insert(now);
-        is_due(&self.context, since, IN_VAIN)
+        self.context.due(since, IN_VAIN)
     }
 
     fn fits_without_levels(&self, at: usize) -> bool {
@@ -160,7 +162,7 @@ pub(super) fn prefers_new_nodes(context: &Context<'_>, gang: &GangState) -> Opti
         None => gang.status.queued_at?,
     };
     let until = since + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
-    (!is_due(context, since, until - since)).then_some(until)
+    (!context.due(since, wait)).then_some(until)
 }
 
 /// Start of the open try. The gang may keep nodes that were created later.
@@ -199,16 +201,11 @@ fn is_kept_by_placed(context: &Context<'_>, gang: &GangState, demand: &NodeDeman
 }
 
 /// The failed try, or the next one if it is due.
-fn next_try(
-    context: &Context<'_>,
-    demand: NodeDemand,
-    failed_at: DateTime<Utc>,
-    want: Want,
-) -> NodeDemand {
+fn next_try(context: &Context<'_>, demand: NodeDemand, want: Want) -> NodeDemand {
     let Some(at) = next_try_at(&demand) else {
         return demand;
     };
-    if !is_due(context, failed_at, at - failed_at) || want != Want::Nodes {
+    if !context.due(at, Duration::ZERO) || want != Want::Nodes {
         return demand;
     }
     NodeDemand {
@@ -231,7 +228,7 @@ fn request_failure(context: &Context<'_>, gang: &GangState, demand: &NodeDemand)
     let state = state_of(gang, demand)?;
     let what = match state.phase {
         ProvisioningPhase::Created | ProvisioningPhase::Accepted => return None,
-        ProvisioningPhase::Provisioned if !is_due(context, state.since, BOOKED) => return None,
+        ProvisioningPhase::Provisioned if !context.due(state.since, BOOKED) => return None,
         ProvisioningPhase::Provisioned => messages::PROVISIONED_IN_VAIN,
         ProvisioningPhase::Failed => messages::REQUEST_FAILED,
         ProvisioningPhase::BookingExpired => messages::BOOKING_EXPIRED,
@@ -251,9 +248,4 @@ fn words(gang: &GangState, demand: &NodeDemand) -> String {
         _ => messages::REQUEST_CREATED,
     };
     messages::with_words(&format!("{} {what}", state.name), &state.message)
-}
-
-/// As [`Context::due`].
-fn is_due(context: &Context<'_>, since: DateTime<Utc>, wait: TimeDelta) -> bool {
-    context.due(since, wait.to_std().unwrap_or_default())
 }

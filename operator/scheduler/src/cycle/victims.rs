@@ -324,10 +324,9 @@ pub(super) fn is_spared(
 ) -> bool {
     let rules = &context.settings.rules.victims;
     if let Some(gang) = state.gang.map(|at| &gangs[at]) {
-        let requester = &gangs[preemptor].input.workload;
-        let in_kueue = requester.quota.is_some() || !rules.evict_admitted;
-        let is_admitted = in_kueue && gang.input.workload.quota.is_some();
-        return is_admitted || rules.exclude(&gang.input.key.namespace) || spared(context, gang);
+        let in_kueue = |gang: &GangState| gang.input.workload.quota.is_some();
+        let admitted = in_kueue(gang) && rules.protect_admitted(in_kueue(&gangs[preemptor]));
+        return admitted || rules.exclude(&gang.input.key.namespace) || spared(context, gang);
     }
     let Some(pod) = &state.pod else {
         return false;

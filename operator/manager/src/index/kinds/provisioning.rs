@@ -2,14 +2,14 @@
 
 use k8s_openapi::api::core::v1::PodTemplate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::DeserializeGuard;
+use kube::core::DynamicObject;
 use lockstep_api::ids::Uid;
 use lockstep_api::names::labels;
 use lockstep_api::provisioning::ProvisioningRequest;
 use lockstep_lifecycle::provisioning::HeldObject;
 use lockstep_model::pods::pod::workload_of;
 
-use super::{AgentSelector, Watched, guarded, identified};
+use super::{AgentSelector, Watched, identified};
 use crate::index::provisioning_table::HeldRequest;
 use crate::index::state::{Identified, Key, State, Touched};
 use crate::index::watched_kind::WatchedKind;
@@ -17,12 +17,13 @@ use crate::index::watched_kind::WatchedKind;
 pub(in crate::index) struct ProvisioningRequests;
 
 impl Watched for ProvisioningRequests {
-    type Received = DeserializeGuard<ProvisioningRequest>;
+    /// Both served versions have the same fields.
+    type Received = DynamicObject;
     type Object = Identified<ProvisioningRequest>;
     const KIND: WatchedKind = WatchedKind::ProvisioningRequest;
 
-    fn read(received: Self::Received) -> Result<Self::Object, String> {
-        guarded(received)
+    fn read(received: DynamicObject) -> Result<Self::Object, String> {
+        identified(received.try_parse().map_err(|error| error.to_string())?)
     }
 
     fn apply(

@@ -16,7 +16,7 @@ pub(super) fn deleted(
     match answer {
         Ok(Some(version)) => ActionResult::Wrote(kind, version),
         Ok(None) => ActionResult::Nothing,
-        Err(error) if is_deleted(&error) => ActionResult::Nothing,
+        Err(error) if error.is_deleted() => ActionResult::Nothing,
         Err(error) => ActionResult::Failed(error),
     }
 }
@@ -52,16 +52,11 @@ pub(super) fn rejected(
     })
 }
 
-/// True for a missing object or another UID.
-pub(super) fn is_deleted(error: &ApiError) -> bool {
-    matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
-}
-
 pub(super) fn changed(result: Result<Written, ApiError>) -> ActionResult {
     match result {
         Ok(Written::At(version)) => ActionResult::Wrote(WatchedKind::Pod, version),
         Ok(Written::Unchanged) => ActionResult::Nothing,
-        Err(error) if is_deleted(&error) => ActionResult::Nothing,
+        Err(error) if error.is_deleted() => ActionResult::Nothing,
         Err(error) => ActionResult::Failed(error),
     }
 }

@@ -12,7 +12,7 @@ use lockstep_lifecycle::plan::Surplus;
 use lockstep_lifecycle::view::{KueueAccess, RejectedRequest, RejectionKind, Target};
 use serde_json::json;
 
-use super::answer::{accepted, deleted, is_deleted, rejected};
+use super::answer::{accepted, deleted, rejected};
 use super::{ActionResult, ActionSender};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::Written;
@@ -164,7 +164,7 @@ pub(super) fn quota_written(
     now: DateTime<Utc>,
 ) -> ActionResult {
     match result {
-        Err(error) if is_deleted(&error) => ActionResult::Nothing,
+        Err(error) if error.is_deleted() => ActionResult::Nothing,
         Err(error) => rejected(target, error, None, now),
         written => accepted_or_failed(target, written),
     }
