@@ -14,7 +14,7 @@ use lockstep_cluster::autoscaler::{Autoscaler, Report, Request};
 use lockstep_cluster::manifests::{gang, group, merge};
 use lockstep_cluster::nodes::{Nodes, Shape};
 use lockstep_cluster::scenario::{PATIENCE, Scenario, node, scenario_on};
-use lockstep_cluster::{Cluster, eventually, scenario, time_of_day};
+use lockstep_cluster::{Cluster, Options, eventually, scenario, time_of_day};
 use lockstep_e2e::{demanding, on_demand, patient, started};
 use serde_json::{Value, json};
 
@@ -550,11 +550,11 @@ async fn gangs_that_wait_for_something_else_than_nodes_make_no_request() -> Resu
 async fn a_gang_waits_until_requests_are_served_even_in_their_older_version() -> Result<()> {
     let mut config = patient();
     merge(&mut config, json!({"resyncPeriod": "1s"}));
-    let cluster = started(&demanding(
-        "request-older",
-        AutoscalerMode::ProvisioningRequest,
-        config,
-    ))
+    // Where lists cannot be streamed, the manager lists in pages.
+    let cluster = started(&Options {
+        gates: "WatchList=false".into(),
+        ..demanding("request-older", AutoscalerMode::ProvisioningRequest, config)
+    })
     .await?;
     if !cluster.has_nodes("request-older") {
         return Ok(());
