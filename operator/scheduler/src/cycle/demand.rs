@@ -191,12 +191,13 @@ pub(super) fn lacks_nodes(gang: &GangState, pending: &Pending) -> bool {
     }
 }
 
-/// True while nodes that a request has provided wait for the gang's pods. A signal pod beside the bound
-/// pod of its member would cause another purchase.
+/// True while nodes that a request has provided wait for the gang's pods. A request that the index does
+/// not have, for example after a restart, may be such a request. A signal pod beside the bound pod of
+/// its member would cause another purchase.
 fn is_kept_by_placed(context: &Context<'_>, gang: &GangState, demand: &NodeDemand) -> bool {
     context.settings.autoscaler == AutoscalerMode::ProvisioningRequest
         && demand.is_open()
-        && state_of(gang, demand).is_some_and(|s| s.phase == ProvisioningPhase::Provisioned)
+        && state_of(gang, demand).is_none_or(|s| s.phase == ProvisioningPhase::Provisioned)
         && !gang.unbound().is_empty()
 }
 

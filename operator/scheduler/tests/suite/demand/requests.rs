@@ -214,3 +214,21 @@ fn a_placed_gang_keeps_its_provisioned_request_until_its_members_are_bound() {
         )
     );
 }
+
+#[test]
+fn a_placed_gang_keeps_its_demand_while_its_request_is_unknown() {
+    let mut alone = Alone::new();
+    alone.reports(ProvisioningPhase::Provisioned);
+    alone.node();
+    // Another process leads, and has not listed the requests yet.
+    let state = alone.gang.provisioning.take();
+    alone.memory = Memory::default();
+    alone.later(1);
+    assert_eq!(alone.demand().number, 1);
+    alone.gang.provisioning = state.map(|s| ProvisioningState {
+        phase: ProvisioningPhase::Accepted,
+        ..s
+    });
+    alone.later(1);
+    assert_eq!(alone.status().demand, None);
+}
