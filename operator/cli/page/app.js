@@ -3,7 +3,7 @@
 import { age, amount, clock, count, target } from './format.js';
 import { COLOURS, PAGES, address, followAddress, go, state, view } from './state.js';
 import { hide, isSilent, now, onChange, store, subscribe, takeToken } from './store.js';
-import { command, copy, empty, moveCursor, onRedraw, openCursor, scope, tables } from './ui.js';
+import { command, copy, empty, moveCursor, moveIncident, onRedraw, openCursor, scope, tables } from './ui.js';
 import { h, render } from './vdom.js';
 import * as overview from './overview.js';
 import * as queue from './queue.js';
@@ -227,8 +227,8 @@ const ACTIONS = {
   '+': () => map.zoomBy(1.25),
   '-': () => map.zoomBy(0.8),
   0: () => map.zoomBy(0),
-  '[': () => VIEWS[state.page].step?.(shown, -1),
-  ']': () => VIEWS[state.page].step?.(shown, 1),
+  '[': () => moveIncident(-1),
+  ']': () => moveIncident(1),
   ' ': () => toggle('paused'),
   y: () => copy(document.querySelector('main .command code')?.textContent ?? ''),
   l: () => state.w && copy(`kubectl lockstep logs ${target(state.w)} --failed`),

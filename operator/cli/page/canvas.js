@@ -1,6 +1,6 @@
 // The map as one canvas. Squares are in typed arrays; nothing on the page is an element of a node.
 
-import { eachNode, groupNodes, hit, place } from './layout.js';
+import { groupNodes, place } from './layout.js';
 
 /** Below this size of a square the map is one bitmap, which panning only moves. */
 const DETAIL = 9;
@@ -68,15 +68,8 @@ function size({ canvas }) {
 
 function arrange(map) {
   const { names, nodes, squares } = map.input;
-  map.placed = place(groupNodes(names, nodes), squares, map.width, map.height);
-  map.x = new Float32Array(names.length);
-  map.y = new Float32Array(names.length);
-  for (const group of map.placed.groups) {
-    eachNode(group, map.placed, (index, x, y) => {
-      map.x[index] = x;
-      map.y[index] = y;
-    });
-  }
+  map.placed = place(groupNodes(names, nodes), names.length, squares, map.width, map.height);
+  [map.x, map.y] = [map.placed.x, map.placed.y];
   map.at = whole(map);
   map.bitmapZoom = 0;
 }
@@ -111,33 +104,40 @@ function draw(map) {
   }
 }
 
-function visible(map, x, y, w, h) {
-  const { at, width, height } = map;
-  const [left, top] = [x * at.zoom + at.x, y * at.zoom + at.y];
-  return left < width && top < height && left + w * at.zoom > 0 && top + h * at.zoom > 0;
+/** A rectangle of the map on the screen, or null if no part of it is in the box (by default, in the window). */
+function screen({ at, width, height }, x, y, w, h, box = [0, 0, width, height]) {
+  const shown = [x * at.zoom + at.x, y * at.zoom + at.y, w * at.zoom, h * at.zoom];
+  const [left, top, wide, high] = shown;
+  return left < box[2] && top < box[3] && left + wide > box[0] && top + high > box[1] ? shown : null;
+}
+
+function nodeOnScreen(map, node, box) {
+  return screen(map, map.x[node], map.y[node], map.placed.nodeW, map.placed.nodeH, box);
 }
 
 function boxes(map) {
-  const { context, at, placed, input } = map;
+  const { context, placed, input } = map;
   for (const group of placed.groups) {
-    if (group.depth === 0 || !visible(map, group.x, group.y, group.w, group.h)) continue;
+    const on = group.depth > 0 && screen(map, group.x, group.y, group.w, group.h);
+    if (!on) continue;
     context.fillStyle = group.depth % 2 === 1 ? input.palette.box : input.palette.inner;
-    context.fillRect(Math.round(group.x * at.zoom + at.x), Math.round(group.y * at.zoom + at.y), Math.round(group.w * at.zoom), Math.round(group.h * at.zoom));
+    context.fillRect(...on.map(Math.round));
   }
 }
 
 function labels(map) {
-  const { context, at, placed, input } = map;
+  const { context, placed, input } = map;
   context.font = '11px system-ui, sans-serif';
   context.textBaseline = 'top';
   for (const group of placed.groups) {
-    const room = group.w * at.zoom - 8;
-    if (group.depth === 0 || room < 14 || !visible(map, group.x, group.y, group.w, group.h)) continue;
+    const on = group.depth > 0 && screen(map, group.x, group.y, group.w, group.h);
+    const room = on ? on[2] - 8 : 0;
+    if (room < 14) continue;
     context.fillStyle = group.depth === 1 ? input.palette.ink : input.palette.faint;
     group.text ??= context.measureText(group.label).width;
     const fits = Math.floor((group.label.length * room) / group.text);
     const text = group.text <= room ? group.label : `${group.label.slice(0, Math.max(1, fits - 1))}…`;
-    context.fillText(text, group.x * at.zoom + at.x + 5, group.y * at.zoom + at.y + 2);
+    context.fillText(text, on[0] + 5, on[1] + 2);
   }
 }
 
@@ -209,8 +209,9 @@ function drawNodes(map, pixels) {
   context.font = '10px system-ui, sans-serif';
   context.textBaseline = 'bottom';
   for (let node = 0; node < names.length; node += 1) {
-    if (!visible(map, map.x[node], map.y[node] - placed.gap, placed.nodeW, placed.nodeH + placed.gap)) continue;
-    const [left, top] = [map.x[node] * at.zoom + at.x, map.y[node] * at.zoom + at.y];
+    const on = nodeOnScreen(map, node, [0, 0, map.width, map.height + placed.gap * at.zoom]);
+    if (!on) continue;
+    const [left, top] = on;
     for (let square = 0; square < input.squares; square += 1) {
       const place = node * input.squares + square;
       if (input.colours[place] === NONE) continue;
@@ -254,12 +255,12 @@ function sprite(map, colour, letter, size) {
 }
 
 function outlines(map) {
-  const { context, at, placed, input } = map;
+  const { context, input } = map;
   for (const { indices, colour, width, dash } of input.outlines) {
     context.beginPath();
     for (const index of indices) {
-      if (!visible(map, map.x[index], map.y[index], placed.nodeW, placed.nodeH)) continue;
-      context.rect(Math.round(map.x[index] * at.zoom + at.x) - 1.5, Math.round(map.y[index] * at.zoom + at.y) - 1.5, Math.round(placed.nodeW * at.zoom) + 2, Math.round(placed.nodeH * at.zoom) + 2);
+      const on = nodeOnScreen(map, index)?.map(Math.round);
+      if (on) context.rect(on[0] - 1.5, on[1] - 1.5, on[2] + 2, on[3] + 2);
     }
     context.strokeStyle = colour;
     context.lineWidth = width;
@@ -272,7 +273,6 @@ function outlines(map) {
 function listen(map) {
   const { canvas } = map;
   const point = (event) => [event.offsetX, event.offsetY];
-  const node = (x, y) => map.placed && hit(map.placed, (x - map.at.x) / map.at.zoom, (y - map.at.y) / map.at.zoom);
   canvas.addEventListener('wheel', (event) => {
     event.preventDefault();
     zoom(map, Math.exp(-event.deltaY * 0.0015), ...point(event));
@@ -285,7 +285,7 @@ function listen(map) {
   canvas.addEventListener('pointermove', (event) => {
     const [x, y] = point(event);
     if (!map.drag) {
-      map.on.hover(node(x, y), x, y);
+      map.on.hover(squareAt(map, x, y), x, y);
       return;
     }
     Object.assign(map.drag, { toX: x, toY: y });
@@ -298,19 +298,22 @@ function listen(map) {
     map.drag = null;
     if (!drag) return;
     if (drag.box && drag.moved) map.on.box(inBox(map, drag));
-    else if (!drag.moved) map.on.pick(node(...point(event)));
+    else if (!drag.moved) map.on.pick(squareAt(map, ...point(event)));
     queue(map);
   });
   canvas.addEventListener('pointerleave', () => map.on.hover(null, 0, 0));
 }
 
+/** The node at a point, and the square in it: `[index, square]`, or null. */
+function squareAt(map, x, y) {
+  const index = map.names.findIndex((_, i) => nodeOnScreen(map, i, [x, y, x, y]));
+  if (index < 0) return null;
+  const [left, top] = nodeOnScreen(map, index);
+  const size = map.placed.cell * map.at.zoom;
+  return [index, Math.floor((y - top) / size) * map.placed.columns + Math.floor((x - left) / size)];
+}
+
 function inBox(map, { x, y, toX, toY }) {
-  const { at, placed } = map;
-  const [left, right] = [(Math.min(x, toX) - at.x) / at.zoom, (Math.max(x, toX) - at.x) / at.zoom];
-  const [top, bottom] = [(Math.min(y, toY) - at.y) / at.zoom, (Math.max(y, toY) - at.y) / at.zoom];
-  const within = [];
-  for (let i = 0; i < map.names.length; i += 1) {
-    if (map.x[i] < right && map.y[i] < bottom && map.x[i] + placed.nodeW > left && map.y[i] + placed.nodeH > top) within.push(i);
-  }
-  return within;
+  const box = [Math.min(x, toX), Math.min(y, toY), Math.max(x, toX), Math.max(y, toY)];
+  return [...map.names.keys()].filter((i) => nodeOnScreen(map, i, box));
 }

@@ -15,14 +15,6 @@ export function page({ incidents: d }, now) {
   ];
 }
 
-/** Selects the previous or next incident. */
-export function step({ incidents: d }, by) {
-  const rows = rowsOf(d ?? {});
-  const at = rows.findIndex((r) => r.id === state.i);
-  const next = rows[Math.min(rows.length - 1, Math.max(0, at + by))];
-  if (next) go({ i: next.id, w: next.workload });
-}
-
 function rowsOf(d) {
   const rows = Object.entries(d.rows ?? {}).map(([id, r]) => ({ ...r, id }));
   return rows.sort((a, b) => b.at.localeCompare(a.at) || a.id.localeCompare(b.id));

@@ -19,25 +19,20 @@ export function groupNodes(names, nodes) {
   return finish(root);
 }
 
-function finish(group) {
-  const children = [...group.children.values()].map(finish);
+function finish({ label, children: below, members }) {
+  const children = [...below.values()].map(finish);
   children.sort((a, b) => a.label.localeCompare(b.label, 'en', { numeric: true }));
   // Nodes beside deeper groups lack the label of the next level.
-  if (children.length > 0 && group.members.length > 0) {
-    children.push({ label: 'no label', children: [], members: group.members });
-    return { label: group.label, children, members: [] };
-  }
-  return { label: group.label, children, members: group.members };
+  const beside = children.length > 0 && members.length > 0;
+  if (beside) children.push({ label: 'no label', children: [], members });
+  return { label, children, members: beside ? [] : members };
 }
 
-/** Columns and rows of the squares of one node. */
-function shape(squares) {
-  const columns = squares <= 4 ? Math.max(1, squares) : squares <= 8 ? 4 : 8;
-  return { columns, rows: Math.ceil(squares / columns) };
-}
-
-/** The largest squares with which the whole map fits; else the smallest ones, in the lowest map. */
-export function place(root, squares, width, height) {
+/**
+ * Places of `count` nodes by index, and of their groups: with the largest squares with which the whole map fits,
+ * else with the smallest ones, in the lowest map.
+ */
+export function place(root, count, squares, width, height) {
   let best = null;
   for (let cell = 26; cell >= 3 && !best; cell -= 1) {
     for (let trial = 0; trial < 24; trial += 1) {
@@ -50,15 +45,15 @@ export function place(root, squares, width, height) {
   best ??= { cell: 3, columns: 1, spread: 6 };
   const unit = sizes(squares, best.cell);
   const size = measure(root, unit, width, best, 0);
-  const groups = [];
-  settle(root, 0, 0, 0, groups);
-  return { ...unit, width: size.w, height: size.h, groups };
+  const placed = { ...unit, width: size.w, height: size.h, groups: [], x: new Float32Array(count), y: new Float32Array(count) };
+  settle(root, 0, 0, 0, placed);
+  return placed;
 }
 
+/** Sizes of one node, whose squares are in rows of up to eight. */
 function sizes(squares, cell) {
-  const { columns, rows } = shape(squares);
-  const gap = cell >= 8 ? 4 : 3;
-  return { cell, columns, rows, gap, nodeW: columns * cell, nodeH: rows * cell };
+  const columns = squares <= 4 ? Math.max(1, squares) : squares <= 8 ? 4 : 8;
+  return { cell, columns, gap: cell >= 8 ? 4 : 3, nodeW: columns * cell, nodeH: Math.ceil(squares / columns) * cell };
 }
 
 function measure(group, unit, width, tried, depth) {
@@ -73,7 +68,7 @@ function measure(group, unit, width, tried, depth) {
     const rows = Math.ceil(group.members.length / perRow);
     group.perRow = perRow;
     group.inner = { x: pad, y: header + (depth === 0 ? 0 : 2) };
-    return done(group, 2 * pad + perRow * stepX - unit.gap, header + 2 * pad + rows * stepY - unit.gap);
+    return Object.assign(group, { w: 2 * pad + perRow * stepX - unit.gap, h: header + 2 * pad + rows * stepY - unit.gap });
   }
   const inside = depth === 0 ? Math.floor((width - (tried.columns - 1) * ROOM) / tried.columns) : width - 2 * pad;
   const room = depth === 0 ? ROOM : PAD;
@@ -87,40 +82,16 @@ function measure(group, unit, width, tried, depth) {
     high = Math.max(high, size.h);
     wide = Math.max(wide, x - room);
   }
-  return done(group, wide + 2 * pad, header + y + high + pad);
+  return Object.assign(group, { w: wide + 2 * pad, h: header + y + high + pad });
 }
 
-function done(group, w, h) {
-  group.w = w;
-  group.h = h;
-  return { w, h };
-}
-
-function settle(group, x, y, depth, groups) {
+function settle(group, x, y, depth, placed) {
   Object.assign(group, { x, y, depth });
-  groups.push(group);
-  for (const child of group.children) settle(child, x + child.at.x, y + child.at.y, depth + 1, groups);
-}
-
-/** Calls `visit(index, x, y)` for each node of a group. */
-export function eachNode(group, unit, visit) {
+  placed.groups.push(group);
+  for (const child of group.children) settle(child, x + child.at.x, y + child.at.y, depth + 1, placed);
   group.members.forEach((index, i) => {
     const column = i % group.perRow;
-    const row = (i - column) / group.perRow;
-    visit(index, group.x + group.inner.x + column * (unit.nodeW + unit.gap), group.y + group.inner.y + row * (unit.nodeH + unit.gap));
+    placed.x[index] = x + group.inner.x + column * (placed.nodeW + placed.gap);
+    placed.y[index] = y + group.inner.y + ((i - column) / group.perRow) * (placed.nodeH + placed.gap);
   });
-}
-
-/** The node at a point, and the square in it: `[index, square]`, or null. */
-export function hit(placed, x, y) {
-  const group = placed.groups.find((g) => g.children.length === 0 && x >= g.x && y >= g.y && x < g.x + g.w && y < g.y + g.h);
-  if (!group) return null;
-  const [dx, dy] = [x - group.x - group.inner.x, y - group.y - group.inner.y];
-  const [column, row] = [Math.floor(dx / (placed.nodeW + placed.gap)), Math.floor(dy / (placed.nodeH + placed.gap))];
-  if (column < 0 || row < 0 || column >= group.perRow) return null;
-  const index = group.members[row * group.perRow + column];
-  if (index === undefined) return null;
-  const [inX, inY] = [dx - column * (placed.nodeW + placed.gap), dy - row * (placed.nodeH + placed.gap)];
-  if (inX >= placed.nodeW || inY >= placed.nodeH) return null;
-  return [index, Math.floor(inY / placed.cell) * placed.columns + Math.floor(inX / placed.cell)];
 }

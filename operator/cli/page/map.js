@@ -292,7 +292,7 @@ function pack([r, g, b]) {
 }
 
 function legend({ entries }) {
-  return h('ul.legend', { 'data-panel': 'legend' }, entries.filter((e) => e.label && (e.amount > 0 || e.letter || e.label.startsWith('one colour'))).map((e) => h('li', { key: `${e.colour} ${e.label}` }, h('span.swatch', { class: e.colour, 'aria-hidden': 'true' }, e.letter ?? ''), h('span', {}, e.label), h('b', {}, amount(e.amount) === '0' || e.label.startsWith('one colour') ? '' : amount(e.amount)))), h('li.space'), h('li.faint', {}, 'drag moves, wheel zooms, Shift and drag selects nodes'));
+  return h('ul.legend', { 'data-panel': 'legend' }, entries.filter((e) => e.label && (e.amount > 0 || e.letter || e.label.startsWith('one colour'))).map((e) => h('li', { key: `${e.colour} ${e.label}` }, h('span.swatch', { class: e.colour, style: { '--of': `var(--${e.colour})`, '--on': `var(--on-${e.colour}, var(--ink))` }, 'aria-hidden': 'true' }, e.letter ?? ''), h('span', {}, e.label), h('b', {}, amount(e.amount) === '0' || e.label.startsWith('one colour') ? '' : amount(e.amount)))), h('li.space'), h('li.faint', {}, 'drag moves, wheel zooms, Shift and drag selects nodes'));
 }
 
 function side(d, shown, time) {

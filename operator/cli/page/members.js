@@ -20,30 +20,25 @@ const ORDER = ['unusable', 'restarting', 'reserved', 'starting', 'free', 'runnin
 
 /** Squares by rank. Above 1,024 members, one square for each 32 ranks, in the state of the worst. */
 export function memberGrid(members, slow) {
-  const grouped = members.length > LIMIT;
-  const cells = grouped ? groups(members, slow) : members.map((m) => [m, ...memberState(m, slow), describe(m)]);
-  const rows = [];
-  for (let i = 0; i < cells.length; i += 32) rows.push(cells.slice(i, i + 32));
+  const each = members.length > LIMIT ? 32 : 1;
+  const squares = chunks(members, each).map((part) => square(part, slow));
   return h('div.members', { role: 'img', 'aria-label': `${count(members.length, 'member')} by rank; t shows the table` },
-    rows.map((row, i) =>
-      h('div', { key: `row ${i}` },
-        h('span', {}, String(row[0][0].rank ?? i * 32)),
-        row.map(([m, name, letter, title]) => h('i', { key: m.id, class: name, title }, letter)),
-      )),
-    grouped && h('p.faint', {}, 'One square for 32 ranks, in the state of the worst. t shows each member.'),
+    chunks(squares, 32).map((row, i) =>
+      h('div', { key: `row ${i}` }, h('span', {}, String(row[0].rank ?? i * 32)), row.map(({ id, name, letter, title }) => h('i', { key: id, class: name, title }, letter)))),
+    each > 1 && h('p.faint', {}, 'One square for 32 ranks, in the state of the worst. t shows each member.'),
   );
 }
 
-function groups(members, slow) {
-  const cells = [];
-  for (let i = 0; i < members.length; i += 32) {
-    const part = members.slice(i, i + 32);
-    const states = part.map((m) => [m, ...memberState(m, slow)]);
-    states.sort((a, b) => ORDER.indexOf(a[1]) - ORDER.indexOf(b[1]));
-    const [worst, name, letter] = states[0];
-    cells.push([part[0], name, letter, `ranks ${part[0].rank} to ${part.at(-1).rank}; ${describe(worst)}`]);
-  }
-  return cells;
+function chunks(list, size) {
+  return Array.from({ length: Math.ceil(list.length / size) }, (_, i) => list.slice(i * size, (i + 1) * size));
+}
+
+function square(part, slow) {
+  const states = part.map((m) => [m, ...memberState(m, slow)]);
+  states.sort((a, b) => ORDER.indexOf(a[1]) - ORDER.indexOf(b[1]));
+  const [worst, name, letter] = states[0];
+  const [{ id, rank }, last] = [part[0], part.at(-1)];
+  return { id, rank, name, letter, title: (part.length > 1 ? `ranks ${rank} to ${last.rank}; ` : '') + describe(worst) };
 }
 
 function describe(m) {

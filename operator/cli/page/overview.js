@@ -1,6 +1,6 @@
 // Is the cluster well used, and does anything need the reader?
 
-import { age, amount, cause, clock, count, gpuHours, percent, startsBy } from './format.js';
+import { age, amount, clock, count, gpuHours, percent, startsBy } from './format.js';
 import { address, go, matches, state, view } from './state.js';
 import { STATES, command, empty, figure, missing, nodeLink, panel, scope, swatch, table, waiting, workloadLink } from './ui.js';
 import { h } from './vdom.js';
@@ -132,14 +132,13 @@ function marks(d, now) {
     [0, 0.25, 0.5, 0.75, 1].map((part) => h('span.tick', { key: `tick ${part}`, style: { left: `${part * 100}%` } }, part === 1 ? 'now' : clock(time(part), Date.parse(time(part))))),
     bins.map((bin, i) => {
       bin.sort((a, b) => causeClass(a.cause).localeCompare(causeClass(b.cause)));
-      const title = bin.slice(0, 12).map((m) => `${clock(m.at, now, true)} ${m.workload}: ${m.cause.kind ?? m.cause}`).join('\n');
+      const title = bin.slice(0, 12).map((m) => `${clock(m.at, now, true)} ${m.workload}: ${m.cause}`).join('\n');
       return h('div', { key: `bin ${i}`, title, onclick: bin.length > 0 ? () => go({ page: 'incidents', w: bin[0].workload }) : null }, bin.map((m, k) => h('i', { key: String(k), class: causeClass(m.cause), style: { height: `${100 / most}%` } })));
     }));
 }
 
-/** Colour class of a cause: what failed, what hung, what was planned. */
-export function causeClass(c) {
-  const kind = typeof c === 'string' ? c : c?.kind;
+/** Colour class of the kind of a cause: what failed, what hung, what was planned. */
+export function causeClass(kind) {
   if (['NodeLost', 'NodeFaulty', 'PodFailed', 'PodDeleted'].includes(kind)) return 'leaving';
   if (kind === 'Hang') return 'reserved';
   return kind === 'ContainerExit' ? 'restarting' : 'starting';
@@ -151,6 +150,6 @@ function marksTable(d, now) {
     columns: [
       { id: 'at', label: 'Time', width: '8rem', value: (r) => clock(r.at, now, true) },
       { id: 'workload', label: 'Workload', width: '20rem', value: (r) => r.workload },
-      { id: 'cause', label: 'Cause', value: (r) => (typeof r.cause === 'string' ? r.cause : cause(r.cause)) },
+      { id: 'cause', label: 'Cause', value: (r) => r.cause },
     ] });
 }

@@ -74,21 +74,14 @@ async function open() {
   stream.abort = new AbortController();
   stream.timer = 0;
   try {
-    const response = await fetch(`/api/stream?${stream.query}`, {
-      headers: { authorization: `Bearer ${token}` },
-      signal: stream.abort.signal,
-    });
-    if (response.status === 401) {
-      store.link = 'denied';
-      changed();
-      return;
-    }
-    if (!response.ok) throw new Error(await failure(response));
+    const response = await send(`stream?${stream.query}`, undefined, stream.abort.signal);
     await read(response.body, stream);
     throw new Error('the program has closed the connection');
   } catch (error) {
     if (stream !== current || stream.abort.signal.aborted) return;
-    lost(stream, error);
+    if (error.status === 401) store.link = 'denied';
+    else lost(stream, error);
+    changed();
   }
 }
 
@@ -117,17 +110,11 @@ function lost(stream, error) {
   store.error = error instanceof TypeError ? 'no connection to the program' : error.message;
   store.retryAt = performance.now() + wait;
   stream.timer = setTimeout(open, wait);
-  changed();
 }
 
 function take(event) {
-  let name = 'message';
-  let data = '';
-  for (const line of event.split('\n')) {
-    if (line.startsWith('event:')) name = line.slice(6).trim();
-    else if (line.startsWith('data:')) data += line.slice(5).trim();
-  }
-  if (data === '') return;
+  const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
+  if (!data) return;
   const value = JSON.parse(data);
   store.link = 'open';
   beatAt = performance.now();
@@ -151,26 +138,21 @@ export function mergePatch(target, patch) {
   return merged;
 }
 
-/** Reads `/api/PATH`, or posts `body` to it. Errors have the program's text. */
+/** Reads `/api/PATH`, or posts `body` to it. */
 export async function request(path, body) {
-  const response = await fetch(`/api/${path}`, {
-    method: body === undefined ? 'GET' : 'POST',
-    headers: {
-      authorization: `Bearer ${token}`,
-      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-    },
-    body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  if (!response.ok) throw new Error(await failure(response));
-  return response.json();
+  return (await send(path, body)).json();
 }
 
-/** The text of an error, as `{"error": TEXT}` or as it is. */
-async function failure(response) {
-  const text = await response.text();
+/** Sends a request. Errors have the status and the program's text, as `{"error": TEXT}` or as it is. */
+async function send(path, body, signal) {
+  const headers = { authorization: `Bearer ${token}`, ...(body && { 'content-type': 'application/json' }) };
+  const response = await fetch(`/api/${path}`, { method: body ? 'POST' : 'GET', headers, body: body && JSON.stringify(body), signal });
+  if (response.ok) return response;
+  let text = await response.text();
   try {
-    return JSON.parse(text).error;
+    text = JSON.parse(text).error;
   } catch {
-    return text || `the program answered ${response.status}`;
+    text ||= `the program answered ${response.status}`;
   }
+  throw Object.assign(new Error(text), { status: response.status });
 }

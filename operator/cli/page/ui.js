@@ -1,6 +1,6 @@
 // Parts of all pages: panels, tables, states with letter and colour, empty states.
 
-import { gpuHours } from './format.js';
+import { count, gpuHours } from './format.js';
 import { store } from './store.js';
 import { address, go, state, view } from './state.js';
 import { h } from './vdom.js';
@@ -176,22 +176,14 @@ function heading(name, column, order) {
 
 function line(name, columns, row, open, selected) {
   const classes = [open ? 'opens' : '', selected === row.id ? 'selected' : '', view.cursor[name] === row.id ? 'cursor' : ''];
-  return h('tr',
-    {
-      key: `row ${row.id}`,
-      'data-row': row.id,
-      class: classes.filter(Boolean).join(' '),
-      'aria-selected': selected === row.id ? 'true' : null,
-      onclick: open
-        ? () => {
-            view.cursor[name] = row.id;
-            open(row);
-          }
-        : null,
-    },
+  const choose = () => {
+    view.cursor[name] = row.id;
+    open(row);
+  };
+  return h('tr', { key: `row ${row.id}`, 'data-row': row.id, class: classes.filter(Boolean).join(' '), 'aria-selected': selected === row.id ? 'true' : null, onclick: open ? choose : null },
     columns.map((c) => {
-      const value = c.value(row);
-      return h('td', { class: c.num ? 'num' : '', title: c.plain ? null : value === null || value === undefined ? null : String(value) }, c.cell ? c.cell(row) : value ?? '');
+      const value = c.value(row) ?? '';
+      return h('td', { class: c.num ? 'num' : '', title: value === '' ? null : String(value) }, c.cell ? c.cell(row) : value);
     }));
 }
 
@@ -221,6 +213,14 @@ export function moveCursor(by) {
   refresh();
 }
 
+/** Selects the incident before or after the selected one, in the order of the page. */
+export function moveIncident(by) {
+  const rows = (tables.incidents ?? tables.restarts)?.rows ?? [];
+  const at = rows.findIndex((r) => r.id === state.i);
+  const next = rows[at < 0 && by < 0 ? rows.length - 1 : Math.min(rows.length - 1, Math.max(0, at + by))];
+  if (next) go({ i: next.id, w: next.workload ?? state.w });
+}
+
 /** Opens the row under the cursor. */
 export function openCursor() {
   const name = document.querySelector('[data-table]')?.dataset.table;
@@ -232,6 +232,26 @@ export function openCursor() {
 export function scope() {
   const namespace = state.ns || store.docs.frame?.namespace;
   return namespace ? ` -n ${namespace}` : '';
+}
+
+/** What a preemption costs, and how good the choice of its victims is. */
+export function evicts(victims, { cost, atLeast, proven, nextBest }) {
+  const known = atLeast > 0 && 2 * atLeast >= cost ? `no set costs less than ${gpuHours(atLeast)}` : 'a cheaper set may exist';
+  const bound = proven ? 'no cheaper set frees enough capacity' : known;
+  return `evicts ${count(victims, 'unit')} for ${gpuHours(cost)}; ${bound}.${nextBest ? ` Next best: ${gpuHours(nextBest.cost)}.` : ''}`;
+}
+
+/** Nodes of a workload with the members on each; how many of them are ready, if that is known. */
+export function membersByNode(name, rows, domain) {
+  const ready = { id: 'ready', label: 'Ready', num: true, width: '5rem', value: (r) => [r.ready, r.count].filter(Number.isFinite).join('/') };
+  return table({
+    name, height: 250, rows, none: empty('No node is assigned.'),
+    columns: [
+      { id: 'node', label: 'Node', width: '30%', value: (r) => r.node, cell: (r) => (r.node ? nodeLink(r.node) : 'none') },
+      { id: 'domain', label: domain || 'Domain', width: '24%', value: (r) => r.domain },
+      ...(rows[0]?.count === undefined ? [] : [ready]),
+      { id: 'members', label: 'Members', value: (r) => r.members.join(', ') },
+    ] });
 }
 
 /** Units that a preemption evicts, with their costs. */

@@ -71,21 +71,15 @@ function patch(node, child) {
 const IGNORED = new Set(['key', 'own', 'updated']);
 
 function setProps(element, before, props) {
-  for (const name of Object.keys(before)) {
-    if (!(name in props)) setProp(element, name, undefined, before[name]);
-  }
-  for (const [name, value] of Object.entries(props)) {
-    if (!IGNORED.has(name)) setProp(element, name, value, before[name]);
+  for (const name of Object.keys({ ...before, ...props })) {
+    if (!IGNORED.has(name)) setProp(element, name, props[name], before[name]);
   }
 }
 
 function setProp(element, name, value, before) {
   if (name === 'style') {
-    for (const [key, text] of Object.entries(value ?? {})) {
-      if (before?.[key] !== text) element.style.setProperty(key, text);
-    }
-    for (const key of Object.keys(before ?? {})) {
-      if (!(key in (value ?? {}))) element.style.removeProperty(key);
+    for (const key of Object.keys({ ...before, ...value })) {
+      if (before?.[key] !== value?.[key]) element.style.setProperty(key, value?.[key] ?? '');
     }
   } else if (name === 'class') {
     const text = `${element.base} ${value ?? ''}`.trim();
@@ -97,11 +91,10 @@ function setProp(element, name, value, before) {
     element[name] = value ?? null;
   } else if (value === before) {
     return;
-  } else if (value === undefined || value === null || value === false) {
-    if (name === 'checked') element.checked = false;
-    element.removeAttribute(name);
   } else if (name === 'checked') {
-    element.checked = true;
+    element.checked = Boolean(value);
+  } else if (value === undefined || value === null || value === false) {
+    element.removeAttribute(name);
   } else {
     element.setAttribute(name, value === true ? '' : String(value));
   }

@@ -4,7 +4,7 @@ import { amount, count, gpuHours } from './format.js';
 import { go, state, view } from './state.js';
 import { request, store } from './store.js';
 import { drawing, input } from './map.js';
-import { button, copy, empty, figure, missing, nodeLink, panel, refresh, scope, table, victims } from './ui.js';
+import { button, copy, empty, evicts, figure, membersByNode, missing, panel, refresh, scope, table, victims } from './ui.js';
 import { h } from './vdom.js';
 
 const PAUSE_MS = 250;
@@ -130,6 +130,10 @@ function verdict(report) {
   return report.gangs.some((g) => g.verdict === 'FitsOnceOthersHaveLeft') ? 'Fits after terminating pods have exited' : report.gangs.some((g) => g.verdict === 'Unknown') ? 'kube-scheduler places it' : 'Fits';
 }
 
+function costOf(report) {
+  return report.gangs.reduce((sum, g) => sum + g.cost, 0);
+}
+
 function result(d, now) {
   const report = answer.value?.report;
   const verb = `kubectl lockstep whatif -f -${scope()}`;
@@ -140,35 +144,20 @@ function result(d, now) {
   const gangs = report.gangs;
   const nodes = gangs.flatMap((g) => g.nodes.map((n) => n.node));
   const evicted = gangs.flatMap((g) => g.victims);
-  const cost = gangs.reduce((sum, g) => sum + g.cost, 0);
-  const least = gangs.reduce((sum, g) => sum + g.atLeast, 0);
-  const next = gangs.map((g) => g.nextBest?.cost).filter((c) => c !== undefined);
   return panel(
     { name: 'answer', title: 'Answer', command: verb, actions: button('Keep for comparison', () => keep(report)) },
     answer.error && h('p.attention', {}, answer.error),
     store.docs.frame?.otherPods === 'no' && h('p.attention', {}, 'Pods of other controllers count as free. Page Health can load them.'),
     h('p.verdict', { class: report.fits ? (evicted.length > 0 ? 'costs' : 'fits') : 'not' }, verdict(report)),
-    gangs.filter((g) => g.reason).map((g) => h('p', { key: g.gang }, h('b', {}, `${g.gang}: `), g.reason)),
+    gangs.filter((g) => g.reason || g.victims.length > 0).map((g) => h('p', { key: g.gang }, h('b', {}, `${g.gang} `), g.reason ?? evicts(g.victims.length, g))),
     h('dl.figures', {},
-      figure('cost', gpuHours(cost)),
-      evicted.length > 0 && figure('proof', gangs.every((g) => g.proven) ? 'proven: no cheaper set' : `at least ${gpuHours(least)}`),
-      next.length > 0 && figure('next best', gpuHours(next.reduce((a, b) => a + b, 0))),
+      figure('cost', gpuHours(costOf(report))),
       figure('placed', gangs.map((g) => `${amount(g.placed)} of ${amount(g.members)}`).join(', ')),
       figure('nodes', amount(new Set(nodes).size)),
     ),
     evicted.length > 0 ? victims('whatif-victims', evicted) : null,
-    nodes.length === 0 || !d?.nodes ? null : view.table ? nodeTable(gangs) : [h('div.mapped.small', { key: 'map' }, drawing(input(d, now, { nodes, victims: evicted, key: String(answer.serial) }), d)), h('p.faint', { key: 'letters' }, 'Outlined: nodes of the answer. N: free there. V: work that is evicted.')],
+    nodes.length === 0 || !d?.nodes ? null : view.table ? membersByNode('whatif-nodes', gangs.flatMap((g) => g.nodes.map((n) => ({ ...n, id: `${g.gang} ${n.node}` })))) : [h('div.mapped.small', { key: 'map' }, drawing(input(d, now, { nodes, victims: evicted, key: String(answer.serial) }), d)), h('p.faint', { key: 'letters' }, 'Outlined: nodes of the answer. N: free there. V: work that is evicted.')],
   );
-}
-
-function nodeTable(gangs) {
-  return table({
-    name: 'whatif-nodes', rows: gangs.flatMap((g) => g.nodes.map((n) => ({ ...n, gang: g.gang, id: `${g.gang} ${n.node}` }))),
-    columns: [
-      { id: 'node', label: 'Node', width: '30%', value: (r) => r.node, cell: (r) => nodeLink(r.node) },
-      { id: 'domain', label: 'Domain', width: '20%', value: (r) => r.domain },
-      { id: 'members', label: 'Members', value: (r) => r.members.join(', ') },
-    ] });
 }
 
 function keep(report) {
@@ -188,7 +177,7 @@ function variants() {
         { id: 'letter', label: '', width: '2rem', value: (r) => r.letter },
         { id: 'values', label: 'With', value: (r) => r.values },
         { id: 'verdict', label: 'Answer', width: '22rem', value: (r) => verdict(r.report) },
-        { id: 'cost', label: 'Cost', num: true, width: '7rem', value: (r) => r.report.gangs.reduce((sum, g) => sum + g.cost, 0), cell: (r) => gpuHours(r.report.gangs.reduce((sum, g) => sum + g.cost, 0)) },
+        { id: 'cost', label: 'Cost', num: true, width: '7rem', value: (r) => costOf(r.report), cell: (r) => gpuHours(costOf(r.report)) },
         { id: 'placed', label: 'Placed', num: true, width: '9rem', value: (r) => r.report.gangs.map((g) => `${g.placed} of ${g.members}`).join(', ') },
       ] }),
   );

@@ -1,9 +1,9 @@
 // What happened, what was lost, and does it train?
 
-import { age, amount, cause, clock, count, duration, gpuHours, percent, startsBy, target } from './format.js';
+import { age, amount, cause, clock, duration, gpuHours, percent, startsBy, target } from './format.js';
 import { causeClass } from './overview.js';
 import { go, matches, state, view } from './state.js';
-import { command, empty, figure, missing, nodeLink, panel, phase, phaseClass, scope, table, waiting, workloadLink } from './ui.js';
+import { command, empty, evicts, figure, membersByNode, missing, nodeLink, panel, phase, phaseClass, scope, table, waiting, workloadLink } from './ui.js';
 import { memberGrid } from './members.js';
 import { h } from './vdom.js';
 
@@ -19,14 +19,6 @@ export function page({ workload: d }, now) {
     evictions(d),
     h('div.columns', { key: 'more' }, [nodes(d), happened(d, now)]),
   ].filter(Boolean);
-}
-
-/** Selects the previous or next incident. */
-export function step({ workload: d }, by) {
-  const rows = restartsOf(d ?? {});
-  const at = rows.findIndex((r) => r.id === state.i);
-  const next = rows[at < 0 ? (by < 0 ? rows.length - 1 : 0) : Math.min(rows.length - 1, Math.max(0, at + by))];
-  if (next) go({ i: next.id });
 }
 
 function choose(list, now) {
@@ -99,30 +91,28 @@ function timeline(d, now) {
   const length = Math.max(60_000, now - start);
   const at = (time) => `${Math.max(0, Math.min(100, ((Date.parse(time) - start) / length) * 100)).toFixed(3)}%`;
   const ends = phases.map((p, i) => phases[i + 1]?.since ?? new Date(now).toISOString());
-  if (view.table) {
-    return panel(
-      { name: 'timeline', title: 'Over time', command: verb },
-      table({
-        name: 'phases', rows: phases.map((p, i) => ({ ...p, id: String(i), end: ends[i] })),
-        columns: [
-          { id: 'since', label: 'Since', width: '9rem', value: (r) => clock(r.since, now, true) },
-          { id: 'phase', label: 'Phase', width: '8rem', value: (r) => r.phase, cell: (r) => phase(r.phase) },
-          { id: 'for', label: 'For', num: true, width: '5rem', value: (r) => duration(Date.parse(r.end) - Date.parse(r.since)) },
-          { id: 'reason', label: 'Reason', value: (r) => r.reason },
-        ] }),
-    );
-  }
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => new Date(start + part * length).toISOString());
   const saved = d.checkpoint?.savedAt;
   return panel(
     { name: 'timeline', title: 'Over time', unit: `since ${clock(phases[0].since, now)}`, command: verb },
-    h('div.lanes', { role: 'img', 'aria-label': phases.map((p) => `${p.phase} since ${clock(p.since, now)}`).join(', ') },
+    view.table ? phasesTable(phases, ends, now) : h('div.lanes', { role: 'img', 'aria-label': phases.map((p) => `${p.phase} since ${clock(p.since, now)}`).join(', ') },
       lane('', ticks.map((t, i) => h('span.tick', { key: `tick ${i}`, style: { left: at(t) } }, i === 4 ? 'now' : clock(t, now)))),
       lane('phase', phases.map((p, i) => h('i', { key: `phase ${i}`, class: phaseClass(p.phase), style: { left: at(p.since), width: `calc(${at(ends[i])} - ${at(p.since)})` }, title: `${p.phase} ${p.reason}, ${clock(p.since, now)} to ${clock(ends[i], now)}` }, p.phase))),
-      lane('incidents', restartsOf(d).map((r, i) => h('button.mark', { key: r.id, type: 'button', class: `${causeClass(r.cause)} ${r.id === current(d)?.id ? 'selected' : ''}`, style: { left: at(r.at) }, title: `${clock(r.at, now, true)} ${cause(r.cause)}`, onclick: () => go({ i: r.id }) }, letter(i)))),
+      lane('incidents', restartsOf(d).map((r, i) => h('button.mark', { key: r.id, type: 'button', class: `${causeClass(r.cause.kind)} ${r.id === current(d)?.id ? 'selected' : ''}`, style: { left: at(r.at) }, title: `${clock(r.at, now, true)} ${cause(r.cause)}`, onclick: () => go({ i: r.id }) }, letter(i)))),
       lane('lost', restartsOf(d).map((r) => h('span.cost', { key: r.id, style: { left: at(r.at) } }, r.lostAcceleratorSeconds > 0 ? gpuHours(r.lostAcceleratorSeconds) : ''))),
       saved && Date.parse(saved) >= start && lane('saved', h('span.saved', { style: { left: at(saved) }, title: `checkpoint of ${clock(saved, now, true)}` }, '●')),
     ));
+}
+
+function phasesTable(phases, ends, now) {
+  return table({
+    name: 'phases', rows: phases.map((p, i) => ({ ...p, id: String(i), end: ends[i] })),
+    columns: [
+      { id: 'since', label: 'Since', width: '9rem', value: (r) => clock(r.since, now, true) },
+      { id: 'phase', label: 'Phase', width: '8rem', value: (r) => r.phase, cell: (r) => phase(r.phase) },
+      { id: 'for', label: 'For', num: true, width: '5rem', value: (r) => duration(Date.parse(r.end) - Date.parse(r.since)) },
+      { id: 'reason', label: 'Reason', value: (r) => r.reason },
+    ] });
 }
 
 function letter(index) {
@@ -158,14 +148,14 @@ function restarts(d, now) {
         { id: 'at', label: 'Time', width: '6.6rem', sort: (x) => x.at, value: (x) => clock(x.at, now, true) },
         { id: 'cause', label: 'Cause', value: (x) => cause(x.cause) },
         { id: 'action', label: 'Action', width: '7.4rem', value: (x) => x.action },
-        { id: 'back', label: 'Back after', num: true, width: '5.4rem', sort: (x) => x.phases.reduce((sum, p) => sum + (p.ms ?? 0), 0), value: (x) => (x.recoveredAt ? duration(Date.parse(x.recoveredAt) - Date.parse(x.at)) : 'never') },
+        { id: 'back', label: 'Back after', num: true, width: '5.4rem', sort: (x) => x.totalMs, value: (x) => (x.recoveredAt ? duration(x.totalMs) : 'never') },
         { id: 'lost', label: 'Lost', num: true, width: '5.4rem', sort: (x) => x.lostAcceleratorSeconds, value: (x) => gpuHours(x.lostAcceleratorSeconds) },
       ] }),
     h('div.incident', { 'data-panel': 'incident' },
       h('p', {}, h('b', {}, `${letter(rows.indexOf(r))}: ${cause(r.cause)}`), r.cause.pod ? ` in pod ${r.cause.pod}` : '', r.cause.node ? [' on ', nodeLink(r.cause.node)] : ''),
       r.cause.message && h('p.faint', {}, r.cause.message),
       h('p', {}, `${r.action} of ${r.domain || 'the workload'} to attempt ${r.attempt}; ${r.counted ? 'uses the restart budget' : 'does not use the restart budget'}${r.cause.rule ? `; rule ${r.cause.rule}` : ''}; restart cost ${gpuHours(r.restartAcceleratorSeconds)}.`),
-      r.preemptor && h('p', {}, 'Preempted by ', typeof r.preemptor === 'string' ? r.preemptor : `${r.preemptor.namespace}/${r.preemptor.name}, priority ${r.preemptor.priority}`),
+      r.preemptor && h('p', {}, `Preempted by ${r.preemptor.namespace}/${r.preemptor.name}, priority ${r.preemptor.priority}`),
       h('div.steps', {}, r.phases.map((p) => h('div', { key: p.name }, h('span', {}, p.name), h('span.track', {}, h('i', { style: { width: `${((p.ms ?? 0) / total) * 100}%` } })), h('b', {}, duration(p.ms))))),
     ));
 }
@@ -206,26 +196,15 @@ function evictions(d) {
   if (gangs.length === 0) return null;
   return panel(
     { name: 'preemption', title: 'Preemption in progress', command: `kubectl lockstep explain ${target(state.w)}` },
-    gangs.map((g) =>
-      h('div', { key: g.podGroup },
-        h('p', {}, `${g.gang} evicts ${count(g.evicts.victims, 'unit')} for ${gpuHours(g.evicts.cost)}; `, g.evicts.proven ? 'proven: no cheaper set frees enough capacity.' : `no set costs less than ${gpuHours(g.evicts.atLeast)}.`, g.evicts.nextBest ? ` Next best: ${gpuHours(g.evicts.nextBest.cost)}.` : ''),
-      )));
+    gangs.map((g) => h('p', { key: g.podGroup }, `${g.gang} ${evicts(g.evicts.victims, g.evicts)}`)),
+  );
 }
 
 function nodes(d) {
   const rows = (d.status.nodes ?? []).map((n, i) => ({ ...n, id: n.node ?? `none ${i}` }));
   return panel(
     { name: 'nodes', title: 'Nodes', unit: rows.length > 0 ? String(rows.length) : null, command: `kubectl lockstep status ${target(state.w)} -o wide` },
-    table({
-      name: 'nodes', height: 250,
-      rows: rows.filter((n) => matches({ name: n.node, node: n.node, domain: n.domain, members: n.members.join(' ') })),
-      none: empty('No node is assigned.'),
-      columns: [
-        { id: 'node', label: 'Node', width: '30%', value: (r) => r.node, cell: (r) => (r.node ? nodeLink(r.node) : 'none') },
-        { id: 'domain', label: (d.status.topology ?? []).map((key) => key.split('/').at(-1)).join('/') || 'Domain', width: '24%', value: (r) => r.domain },
-        { id: 'ready', label: 'Ready', num: true, width: '5rem', value: (r) => (r.ready === undefined || r.ready === null ? `${r.count}` : `${r.ready}/${r.count}`) },
-        { id: 'members', label: 'Members', value: (r) => r.members.join(', ') },
-      ] }),
+    membersByNode('nodes', rows.filter((n) => matches({ name: n.node, node: n.node, domain: n.domain, members: n.members.join(' ') })), (d.status.topology ?? []).map((key) => key.split('/').at(-1)).join('/')),
   );
 }
 
