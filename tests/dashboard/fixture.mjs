@@ -113,6 +113,8 @@ function makeIncidents(s) {
       const kind = KINDS[(i + k * 3) % KINDS.length];
       const node = k % 3 === 1 ? sick : names[s.random(names.length)];
       const seconds = 400 + ((i * 7919 + k * 15013) % 85_000);
+      const totalMs = 318 + s.random(4000) + (kind === 'NodeLost' ? 38_000 : 0);
+      const inPlace = !ACTIONS[kind];
       s.nodes[node].incidents += 1;
       s.incidents[`${w.name}/${k + 1}`] = {
         at: s.at(seconds),
@@ -124,7 +126,8 @@ function makeIncidents(s) {
         attempt: k + 2,
         action: ACTIONS[kind] ?? 'RestartGang',
         counted: kind !== 'Preempted',
-        totalMs: 318 + s.random(4000) + (kind === 'NodeLost' ? 38_000 : 0),
+        totalMs,
+        phases: { detect: kind === 'NodeLost' ? 38_000 : 30 + (totalMs % 90), decide: 12 + (totalMs % 31), stop: 120 + (totalMs % 700), barrier: inPlace ? 9 + (totalMs % 37) : 0, start: inPlace ? 0 : 800 + (totalMs % 2600) },
         lostAcceleratorSeconds: 900 + s.random(20_000),
         restartAcceleratorSeconds: 40 + s.random(900),
         recoveredAt: s.at(seconds - 3),
@@ -209,7 +212,7 @@ function workloadOf(s, name) {
       members[`workers/0/${rank}`] = { rank, node, pod: `${workload}-workers-0-${rank}-9c1e`, phase: 'Running', step: 18_240 - (slow ? 12 : 0), behind: slow ? 12 : 0, arrived: w.phase === 'Restarting' ? m % 3 > 0 : undefined, ready: w.phase === 'Running' || m % 3 > 0 };
     }
   });
-  const restarts = Object.entries(s.incidents).filter(([, i]) => i.workload === name).map(([id, i]) => ({ id, ...i, phases: [['detect', 90], ['decide', 35], ['stop', 165 + (i.totalMs % 700)], ['barrier', 28], ['start', 120]].map(([phase, ms]) => ({ name: phase, ms })) }));
+  const restarts = Object.entries(s.incidents).filter(([, i]) => i.workload === name).map(([id, i]) => ({ id, ...i }));
   restarts.sort((a, b) => a.at.localeCompare(b.at));
   const queued = s.queue.find((g) => g.workload === workload && g.namespace === namespace);
   const first = Math.max(21_600, ...restarts.map((r) => (s.now - Date.parse(r.at)) / 1000 + 3000));

@@ -36,7 +36,7 @@ test('each panel of the seven pages shows a value of its document', async () => 
     'workload?w=ml/llama': { workload: '18,240 (12.1/min)', timeline: 'Running', restarts: 'ContainerExit', incident: 'detect', members: '32 of 32 ready', slowest: 'workers/0/11', nodes: 'b1/r1', events: 'OOMKilled' },
     'map?n=n1': { map: '40 nodes; block > rack > node', legend: 'running', selection: 'block b1, rack r1' },
     whatif: { manifest: 'Manifest', answer: 'Choose a workload or paste a manifest.' },
-    incidents: { 'nodes-by-cause': 'n17', times: 'RestartGang', incidents: 'PodDeleted' },
+    incidents: { 'nodes-by-cause': 'n17', times: 'RestartGang', spreads: 'barrier', incidents: 'PodDeleted' },
     health: { doctor: 'API server 1.37.0', agents: 'Supervised', rights: 'All objects of the page can be read.', signals: 'MaintenanceScheduled', configuration: 'backend: Lockstep', unreadable: 'All objects can be read.' },
   };
   for (const [address, panels] of Object.entries(expected)) {
@@ -110,7 +110,7 @@ test('t shows a table instead of each picture', async () => {
   const page = await view('#/overview');
   await panel(page, 'day');
   await page.keyboard.press('t');
-  for (const [key, tables] of [['1', ['accelerators', 'marks']], ['2', ['reserved']], ['4', ['map']]]) {
+  for (const [key, tables] of [['1', ['accelerators', 'marks']], ['2', ['reserved']], ['4', ['map']], ['6', ['spreads']]]) {
     await page.keyboard.press(key);
     for (const name of tables) await page.locator(`[data-table="${name}"]`).waitFor();
   }
@@ -289,6 +289,28 @@ test('a click on the map selects node and workload; a box goes to what-if', asyn
   await until(async () => /nodes selected/.test(await panel(page, 'selection')), 'the sum of the box');
   await page.keyboard.press('w');
   await until(async () => /#\/whatif\?.*d=n1,/.test(page.url()), 'the drained nodes in the address');
+});
+
+test('box plots show least, quartiles, median and most, also as numbers', async () => {
+  const stops = [100, 200, 300, 400, 5000];
+  server.docs.incidents.rows = Object.fromEntries(stops.map((stop, i) => [`ml/llama/${i}`, { at: new Date(NOW - i).toISOString(), workload: 'ml/llama', cause: { kind: 'Hang' }, node: 'n1', domain: '', attempt: i, action: 'RestartGang', counted: true, totalMs: stop, phases: { detect: 10, decide: 0, stop, barrier: 1, start: 0 } }]));
+  const page = await view('#/incidents', { viewport: { width: 400, height: 800 } });
+  await panel(page, 'spreads');
+  const lanes = page.locator('[data-panel=spreads] .lane');
+  assert.deepEqual(await lanes.evaluateAll((all) => all.map((l) => l.title)), [
+    'RestartGang detect: 10 ms to 10 ms, middle half 10 ms to 10 ms, median 10 ms',
+    'RestartGang stop: 100 ms to 5.0 s, middle half 200 ms to 400 ms, median 300 ms',
+    'RestartGang barrier: 1 ms to 1 ms, middle half 1 ms to 1 ms, median 1 ms',
+  ]);
+  // The axis has four decades: 200 ms are at log(200) / 4.
+  const left = await lanes.nth(1).locator('.box').evaluate((e) => parseFloat(e.style.left));
+  assert.ok(Math.abs(left - 25 * Math.log10(200)) < 0.01, String(left));
+  const inside = await page.locator('[data-panel=spreads]').evaluate((e) => e.scrollWidth <= e.clientWidth);
+  assert.ok(inside, 'the picture is wider than its panel');
+  await page.keyboard.press('t');
+  const row = page.locator('[data-table=spreads] tbody tr', { hasText: 'stop' });
+  await row.waitFor();
+  assert.deepEqual(await row.locator('td').allInnerTexts(), ['RestartGang stop', '5', '100 ms', '200 ms', '300 ms', '400 ms', '5.0 s']);
 });
 
 test('what-if answers after a control moves, and shows errors as text', async () => {

@@ -1,5 +1,8 @@
 // Amounts, times and ages as text.
 
+/** Phases of a restart, in order. */
+export const PHASES = ['detect', 'decide', 'stop', 'barrier', 'start'];
+
 const SPANS = [[86400, 'd'], [3600, 'h'], [60, 'm']];
 
 /** A span in seconds, as kubectl prints ages: `45s`, `15m`, `2h`, `3d`. */

@@ -1,7 +1,7 @@
 // Which failures repeat, on which nodes, and what did they cost?
 
-import { amount, cause, clock, count, duration, gpuHours, target } from './format.js';
-import { go, matches, state } from './state.js';
+import { PHASES, amount, cause, clock, count, duration, gpuHours, target } from './format.js';
+import { go, matches, state, view } from './state.js';
 import { button, empty, missing, nodeLink, panel, table, waiting, workloadLink } from './ui.js';
 import { h } from './vdom.js';
 
@@ -38,7 +38,7 @@ function matrix(rows) {
   return panel(
     { name: 'nodes-by-cause', title: 'Nodes by cause', unit: nodes.size > 0 ? count(nodes.size, 'node') : null, command: 'kubectl lockstep nodes' },
     table({
-      name: 'nodes-by-cause', height: 252,
+      name: 'nodes-by-cause', height: 380,
       rows: [...nodes].map(([id, n]) => ({ id, ...n })).sort((a, b) => b.total - a.total || a.id.localeCompare(b.id)),
       none: empty('No incident names a node.'), open: (r) => go({ f: `node:${r.id}`, n: r.id }), selected: state.n,
       columns: [
@@ -50,36 +50,70 @@ function matrix(rows) {
   );
 }
 
+/** The value at a part of sorted values. */
+function at(ms, part) {
+  return ms.length > 0 ? ms[Math.min(ms.length - 1, Math.floor(part * ms.length))] : null;
+}
+
 function times(rows) {
   const actions = new Map();
   for (const r of rows) {
-    const of = actions.get(r.action) ?? { count: 0, ms: [], lost: 0 };
+    const of = actions.get(r.action) ?? { id: r.action, count: 0, ms: [], lost: 0, phases: {} };
     of.count += 1;
     if (r.totalMs !== null && r.totalMs !== undefined) of.ms.push(r.totalMs);
     of.lost += r.lostAcceleratorSeconds ?? 0;
+    // A phase of 0 ms is no part of the incident.
+    for (const name of PHASES) if (r.phases?.[name] > 0) (of.phases[name] ??= []).push(r.phases[name]);
     actions.set(r.action, of);
   }
-  const at = (ms, part) => (ms.length > 0 ? ms.sort((a, b) => a - b)[Math.min(ms.length - 1, Math.floor(part * ms.length))] : null);
+  const sorted = [...actions.values()].sort((a, b) => b.count - a.count);
+  for (const a of sorted) for (const ms of [a.ms, ...Object.values(a.phases)]) ms.sort((x, y) => x - y);
+  const quantile = (id, label, part) => ({ id, label, num: true, width: '4.4rem', value: (r) => at(r.ms, part), cell: (r) => duration(at(r.ms, part)) });
+  const number = { id: 'count', label: 'Number', num: true, width: '4.7rem', value: (r) => r.ms.length };
+  const phases = sorted.flatMap((a) => PHASES.filter((name) => a.phases[name]).map((name) => ({ id: `${a.id} ${name}`, action: a.id, name, ms: a.phases[name] })));
   return panel(
     { name: 'times', title: 'Restarts by action', unit: 'from failure to all members running' },
     table({
-      name: 'times', height: 252, rows: [...actions].map(([id, a]) => ({ id, ...a })).sort((a, b) => b.count - a.count),
+      name: 'times', height: 140, rows: sorted,
       none: empty('No incident is recorded.'),
       columns: [
         { id: 'action', label: 'Action', value: (r) => r.id },
-        { id: 'count', label: 'Number', num: true, width: '4.8rem', value: (r) => r.count },
-        { id: 'p50', label: 'Median', num: true, width: '4.8rem', value: (r) => at(r.ms, 0.5), cell: (r) => duration(at(r.ms, 0.5)) },
-        { id: 'p95', label: '95 %', num: true, width: '4.8rem', value: (r) => at(r.ms, 0.95), cell: (r) => duration(at(r.ms, 0.95)) },
-        { id: 'lost', label: 'Lost work', num: true, width: '6.4rem', value: (r) => r.lost, cell: (r) => gpuHours(r.lost) },
+        { ...number, value: (r) => r.count },
+        quantile('p50', 'Median', 0.5),
+        quantile('p95', '95 %', 0.95),
+        { id: 'lost', label: 'Lost work', num: true, width: '5.6rem', value: (r) => r.lost, cell: (r) => gpuHours(r.lost) },
+      ] }),
+    phases.length === 0 ? null : !view.table ? spreads(phases) : table({
+      name: 'spreads', height: 252, rows: phases,
+      columns: [
+        { id: 'phase', label: 'Phase', value: (r) => r.id },
+        number, quantile('least', 'Least', 0), quantile('q1', '25 %', 0.25), quantile('q2', 'Median', 0.5), quantile('q3', '75 %', 0.75), quantile('most', 'Most', 1),
       ] }),
   );
+}
+
+/** Box plots of phases over a logarithmic axis: least, quartiles, median, most. */
+function spreads(phases) {
+  const decades = Math.max(3, Math.ceil(Math.log10(Math.max(...phases.map((p) => at(p.ms, 1))))));
+  const x = (ms) => (Math.log10(Math.max(1, ms)) / decades) * 100;
+  const bar = (kind, from, to) => h(`b.${kind}`, { key: kind, style: { left: `${x(from)}%`, width: `${x(to) - x(from)}%` } });
+  return h('div.gantt.spreads', { 'data-panel': 'spreads', tabindex: '0', role: 'group', 'aria-label': 'Durations of the phases by action. t shows the table.' },
+    h('div.head', {}, h('span', {}, 'phase'), h('div', {}, Array.from({ length: decades + 1 }, (_, i) => h('span.tick', { key: String(i), style: { left: `${(i / decades) * 100}%` } }, duration(10 ** i)))), h('span', {}, 'median')),
+    phases.map(({ id, action, name, ms }, i) => {
+      const [least, q1, median, q3, most] = [0, 0.25, 0.5, 0.75, 1].map((part) => at(ms, part));
+      const title = `${id}: ${duration(least)} to ${duration(most)}, middle half ${duration(q1)} to ${duration(q3)}, median ${duration(median)}`;
+      return [
+        phases[i - 1]?.action !== action && h('h3', { key: action }, action),
+        h('div.lane', { key: id, title, role: 'img', 'aria-label': title }, h('span', {}, name), h('div', {}, bar('range', least, most), bar('box', q1, q3), bar('median', median, median)), h('b', {}, duration(median))),
+      ];
+    }));
 }
 
 function list(rows, all, now) {
   return panel(
     { name: 'incidents', title: 'Incidents', unit: `${amount(rows.length)}; 20 of each workload are kept`, actions: button('Export CSV', () => save(rows)), command: state.w ? `kubectl lockstep logs ${target(state.w)} --failed` : null, grow: true },
     table({
-      name: 'incidents', height: Math.max(260, innerHeight - 500), rows, selected: state.i,
+      name: 'incidents', height: Math.max(260, innerHeight - 640), rows, selected: state.i,
       open: (r) => go(state.i === r.id ? { page: 'workload', w: r.workload, i: r.id } : { w: r.workload, i: r.id }),
       none: all.length > 0 ? empty('No incident matches the filter.') : missing('trainingworkloads') ?? empty('No incident is recorded. Incidents of deleted workloads are not kept.'),
       columns: [

@@ -1,6 +1,6 @@
 // What happened, what was lost, and does it train?
 
-import { age, amount, cause, clock, duration, gpuHours, percent, startsBy, target } from './format.js';
+import { PHASES, age, amount, cause, clock, duration, gpuHours, percent, startsBy, target } from './format.js';
 import { causeClass } from './overview.js';
 import { go, matches, state, view } from './state.js';
 import { command, empty, evicts, figure, membersByNode, missing, nodeLink, panel, phase, phaseClass, scope, table, waiting, workloadLink } from './ui.js';
@@ -138,7 +138,7 @@ function restarts(d, now) {
   const r = current(d);
   const verb = `kubectl lockstep logs ${target(state.w)} --failed`;
   if (!r) return panel({ name: 'restarts', title: 'Incidents', command: verb }, empty('No incident is recorded.'));
-  const total = Math.max(1, ...r.phases.map((p) => p.ms ?? 0));
+  const total = Math.max(1, ...Object.values(r.phases));
   return panel(
     { name: 'restarts', title: 'Incidents', unit: rows.length >= 20 ? 'the last 20; older incidents are not kept' : String(rows.length), command: verb },
     table({
@@ -156,7 +156,7 @@ function restarts(d, now) {
       r.cause.message && h('p.faint', {}, r.cause.message),
       h('p', {}, `${r.action} of ${r.domain || 'the workload'} to attempt ${r.attempt}; ${r.counted ? 'uses the restart budget' : 'does not use the restart budget'}${r.cause.rule ? `; rule ${r.cause.rule}` : ''}; restart cost ${gpuHours(r.restartAcceleratorSeconds)}.`),
       r.preemptor && h('p', {}, `Preempted by ${r.preemptor.namespace}/${r.preemptor.name}, priority ${r.preemptor.priority}`),
-      h('div.steps', {}, r.phases.map((p) => h('div', { key: p.name }, h('span', {}, p.name), h('span.track', {}, h('i', { style: { width: `${((p.ms ?? 0) / total) * 100}%` } })), h('b', {}, duration(p.ms))))),
+      h('div.steps', {}, PHASES.map((name) => h('div', { key: name }, h('span', {}, name), h('span.track', {}, h('i', { style: { width: `${(r.phases[name] / total) * 100}%` } })), h('b', {}, duration(r.phases[name]))))),
     ));
 }
 

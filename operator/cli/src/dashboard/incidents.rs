@@ -1,7 +1,7 @@
 //! Finished incidents of all workloads, from their histories.
 
 use chrono::{DateTime, Utc};
-use lockstep_api::workload::{HistoryEntry, Phases};
+use lockstep_api::workload::HistoryEntry;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde_json::{Map, Value, json};
 
@@ -36,7 +36,7 @@ pub fn id(entry: &HistoryEntry) -> String {
 }
 
 pub fn incident(entry: &HistoryEntry) -> Value {
-    let cause = &entry.cause;
+    let (cause, phases) = (&entry.cause, &entry.phases);
     let node = Some(&cause.node).filter(|node| !node.is_empty());
     let took = entry.recovered_at.map(|at| at - entry.time);
     json!({
@@ -49,22 +49,17 @@ pub fn incident(entry: &HistoryEntry) -> Value {
         "action": entry.action.as_str(),
         "counted": entry.counted,
         "totalMs": took.map(|t| t.num_milliseconds().max(0)),
+        "phases": {
+            "detect": phases.detect_ms,
+            "decide": phases.decide_ms,
+            "stop": phases.stop_ms,
+            "barrier": phases.barrier_ms,
+            "start": phases.start_ms,
+        },
         "lostAcceleratorSeconds": entry.lost_accelerator_seconds,
         "restartAcceleratorSeconds": entry.restart_accelerator_seconds,
         "recoveredAt": entry.recovered_at,
     })
-}
-
-/// Phases of an incident in order.
-pub fn phases(phases: &Phases) -> Vec<Value> {
-    let all = [
-        ("detect", phases.detect_ms),
-        ("decide", phases.decide_ms),
-        ("stop", phases.stop_ms),
-        ("barrier", phases.barrier_ms),
-        ("start", phases.start_ms),
-    ];
-    all.map(|(name, ms)| json!({"name": name, "ms": ms})).into()
 }
 
 /// Incidents since a time, of all kinds.

@@ -12,7 +12,7 @@ use lockstep_api::membership::Membership;
 use lockstep_api::workload::TrainingWorkloadStatus;
 use serde_json::{Map, Value, json};
 
-use super::incidents::{id, incident, phases};
+use super::incidents::{id, incident};
 use super::occupancy::occupation;
 use super::queue::row;
 use super::view::{ClusterView, PageReads};
@@ -62,7 +62,6 @@ pub fn workload(
     let restarts = ledger.history.iter().map(|entry| {
         let mut row = incident(entry);
         row["id"] = json!(id(entry));
-        row["phases"] = json!(phases(&entry.phases));
         row["preemptor"] = json!(entry.preemptor);
         row
     });

@@ -170,8 +170,8 @@ fn the_page_of_a_workload_joins_members_pods_and_steps() {
     assert_eq!(workload["budget"], json!({"used": 2, "limit": 10}));
     assert_eq!(workload["checkpoint"]["ratePerMinute"], 12.1);
     assert_eq!(
-        workload["restarts"][0]["phases"][0],
-        json!({"name": "detect", "ms": 90})
+        workload["restarts"][0]["phases"],
+        json!({"detect": 90, "decide": 35, "stop": 165, "barrier": 28, "start": 0})
     );
     let view = view();
     let shown = Shown {
@@ -196,8 +196,8 @@ fn incidents_are_keyed_and_can_be_limited_to_a_namespace() {
     let (key, row) = rows.iter().next().unwrap();
     assert!(key.starts_with("vision/vision/workload/1/"), "{key}");
     assert_eq!(
-        (&row["node"], &row["totalMs"]),
-        (&json!("n30"), &json!(2000))
+        (&row["node"], &row["totalMs"], &row["phases"]["stop"]),
+        (&json!("n30"), &json!(2000), &json!(165))
     );
 }
 
