@@ -12,6 +12,7 @@ export function cluster({ nodes = 40, gangs = 8, seed = 7, now = Date.now() } = 
   makeNodes(state, nodes);
   makeWorkloads(state, gangs);
   makeIncidents(state);
+  makePreemption(state, gangs);
   return { ...documents(state), workloadNamed: (name) => workloadOf(state, name) };
 }
 
@@ -104,6 +105,15 @@ function makeWaiting(s, i, name, namespace, priority, phase) {
   });
 }
 
+/** A gang of high priority takes nodes of the gangs that are being preempted, and one pod that the reader may not read. */
+function makePreemption(s, number) {
+  const leaving = Object.keys(s.workloads).filter((i) => s.workloads[i].phase === 'Preempting').map(Number);
+  const victims = leaving.map((workload) => ({ workload, nodes: Object.keys(s.nodes).filter((n) => s.nodes[n].use.some(([i]) => i === workload)) }));
+  const nodes = victims.flatMap((v) => v.nodes.slice(0, 2));
+  s.workloads[number] = { name: 'ml/urgent', namespace: 'ml', priority: 1000, phase: 'Pending' };
+  s.preemptions = [{ preemptor: number, nodes, victims: [...victims, { workload: null, nodes: [] }], cost: 4680, atLeast: 3960, proven: false, nextBest: { cost: 15_480 } }];
+}
+
 function makeIncidents(s) {
   const names = Object.keys(s.nodes);
   const running = Object.values(s.workloads).filter((w) => !['Pending', 'Stalled'].includes(w.phase));
@@ -180,7 +190,7 @@ function documents(s) {
       day: { since: s.at(86_400), incidents: all.length, lostAcceleratorSeconds: lost, restartAcceleratorSeconds: restart, goodput: 0.973, byCause, marks: all.map(({ at, workload, cause }) => ({ at, workload, cause: cause.kind })), atLeast: true },
     },
     queue: { rows, shares: { ml: { share: 0.41, weight: 1 }, research: { share: 0.22, weight: 2 }, vision: { share: 0.18, weight: 1 }, speech: { share: 0.09, weight: 1 } }, reservations: s.reservations },
-    map: { resource: 'nvidia.com/gpu', perNode: 8, levels: ['topology.example/block', 'topology.example/rack'], nodes: s.nodes, workloads: s.workloads },
+    map: { resource: 'nvidia.com/gpu', perNode: 8, levels: ['topology.example/block', 'topology.example/rack'], nodes: s.nodes, workloads: s.workloads, preemptions: s.preemptions },
     incidents: { rows: s.incidents },
     health: healthOf(s),
     workload: workloadOf(s, s.workloads[0].name),
@@ -218,9 +228,10 @@ function workloadOf(s, name) {
   const first = Math.max(21_600, ...restarts.map((r) => (s.now - Date.parse(r.at)) / 1000 + 3000));
   const phases = [['Pending', 'Queued', first], ['Starting', 'Scheduled', first - 1500], ['Running', 'AllMembersReady', first - 1560], ...restarts.flatMap((r) => [['Restarting', r.action, (s.now - Date.parse(r.at)) / 1000], ['Running', 'AllMembersReady', (s.now - Date.parse(r.at)) / 1000 - 240]])];
   const target = `${workload} -n ${namespace}`;
+  const { victims, ...evicts } = s.preemptions.find((p) => s.workloads[p.preemptor].name === name) ?? {};
   return clean({
     status: { namespace, workload, phase: w.phase, reason: queued ? queued.reason : 'AllMembersReady', message: queued ? queued.message : 'all members are ready or have succeeded', ready: queued ? `0/${members.length ?? 64}` : `${Object.values(members).filter((m) => m.ready).length}/${Object.keys(members).length}`, attempt: restarts.length + 1, accelerators: nodes.length * 8, created: s.at(first + 20), groups: [], topology: ['topology.example/block', 'topology.example/rack'], nodes: nodes.map((node, n) => ({ node, domain: s.nodes[node].path.join('/'), members: [`workers/0/${n * 8}-${n * 8 + 7}`], ready: 8, count: 8 })), restarting: [], failures: [], budget: { left: 7, of: 10, windowSeconds: 86_400 }, next: ['no action needed'], progress: { step: 18_240, stepTime: s.at(4), summary: '42 %, 3.5 h left' } },
-    explain: { namespace, workload, phase: w.phase, preemptions: 0, conditions: [], gangs: [{ gang: 'workers', podGroup: `${workload}-workers-59f4`, priority: w.priority, state: queued ? 'Waits' : 'Placed', members: 64, nodes: nodes.length, message: queued?.message ?? '' }], events: [{ time: s.at(3000), kind: 'TrainingWorkload', name: workload, warning: false, reason: 'Scheduled', message: 'all members have nodes', count: 1 }, { time: s.at(1130), kind: 'TrainingWorkload', name: workload, warning: true, reason: 'RestartGang', message: 'restarting all 40 pods in place (attempt 3, 2 of 10 restarts used): container trainer ended with exit code 137 (OOMKilled)', count: 1 }, { time: s.at(1127), kind: 'TrainingWorkload', name: workload, warning: false, reason: 'Recovered', message: 'all 40 pods are running again after 0.3 s (attempt 3, no pod recreated)', count: 1 }] },
+    explain: { namespace, workload, phase: w.phase, preemptions: 0, conditions: [], gangs: [{ gang: 'workers', podGroup: `${workload}-workers-59f4`, priority: w.priority, state: queued ? 'Waits' : 'Placed', members: 64, nodes: nodes.length, message: queued?.message ?? '', ...(victims ? { evicts: { ...evicts, victims: victims.length } } : {}) }], events: [{ time: s.at(3000), kind: 'TrainingWorkload', name: workload, warning: false, reason: 'Scheduled', message: 'all members have nodes', count: 1 }, { time: s.at(1130), kind: 'TrainingWorkload', name: workload, warning: true, reason: 'RestartGang', message: 'restarting all 40 pods in place (attempt 3, 2 of 10 restarts used): container trainer ended with exit code 137 (OOMKilled)', count: 1 }, { time: s.at(1127), kind: 'TrainingWorkload', name: workload, warning: false, reason: 'Recovered', message: 'all 40 pods are running again after 0.3 s (attempt 3, no pod recreated)', count: 1 }] },
     phases: queued ? [{ phase: 'Pending', reason: queued.reason, since: queued.queuedAt }] : phases.map(([phase, reason, ago]) => ({ phase, reason, since: s.at(ago) })),
     restarts,
     checkpoint: queued ? {} : { step: 18_240, savedStep: 18_000, savedAt: s.at(1200), ratePerMinute: 12.1 },

@@ -34,7 +34,9 @@ test('each panel of the seven pages shows a value of its document', async () => 
     overview: { accelerators: '320 nvidia.com/gpu', idle: 'free, and no gang waits', needs: '3 restarts in 20 min on one node', waits: 'ml/distill', day: '97.3 %' },
     queue: { queue: 'research/eval', reservation: 'Reserved nodes of ml/distill', shares: '41.0 %' },
     'workload?w=ml/llama': { workload: '18,240 (12.1/min)', timeline: 'Running', restarts: 'ContainerExit', incident: 'detect', members: '32 of 32 ready', slowest: 'workers/0/11', nodes: 'b1/r1', events: 'OOMKilled' },
-    'map?n=n1': { map: '40 nodes; block > rack > node', legend: 'running', selection: 'block b1, rack r1' },
+    'workload?w=ml/urgent': { preemption: 'workers evicts 2 units for 1.3 GPU-h; no set costs less than 1.1 GPU-h. Next best: 4.3 GPU-h.' },
+    'map?n=n1': { map: '40 nodes; block > rack > node', legend: 'from victims to the nodes of their preemptor', selection: 'block b1, rack r1', preemption: 'ml/urgent evicts 2 units' },
+    'map?w=vision/tuning': { preemption: 'ml/urgent evicts 2 units for 1.3 GPU-h; no set costs less than 1.1 GPU-h. Next best: 4.3 GPU-h. V vision/tuning' },
     whatif: { manifest: 'Manifest', answer: 'Choose a workload or paste a manifest.' },
     incidents: { 'nodes-by-cause': 'n17', times: 'RestartGang', spreads: 'barrier', incidents: 'PodDeleted' },
     health: { doctor: 'API server 1.37.0', agents: 'Supervised', rights: 'All objects of the page can be read.', signals: 'MaintenanceScheduled', configuration: 'backend: Lockstep', unreadable: 'All objects can be read.' },
@@ -289,6 +291,39 @@ test('a click on the map selects node and workload; a box goes to what-if', asyn
   await until(async () => /nodes selected/.test(await panel(page, 'selection')), 'the sum of the box');
   await page.keyboard.press('w');
   await until(async () => /#\/whatif\?.*d=n1,/.test(page.url()), 'the drained nodes in the address');
+});
+
+/** Number of pixels of the canvas in the colour of arrows and outlines. */
+function marked() {
+  const canvas = document.querySelector('canvas');
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const accent = getComputedStyle(document.body).getPropertyValue('--accent').trim();
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(accent.slice(i, i + 2), 16));
+  let found = 0;
+  for (let i = 0; i < data.length; i += 4) if (data[i] === r && data[i + 1] === g && data[i + 2] === b) found += 1;
+  return found;
+}
+
+test('arrows lead from victims to their preemptor until the preemption ends', async () => {
+  const page = await view('#/map');
+  await panel(page, 'preemption');
+  await until(async () => (await page.evaluate(marked)) > 50, 'an arrow');
+  server.push('map', { preemptions: [{ ...server.docs.map.preemptions[0], nodes: server.docs.map.preemptions[0].victims[0].nodes }] });
+  await until(async () => (await page.evaluate(marked)) > 50, 'an arrow to the nodes of the victim itself');
+  server.push('map', { preemptions: [] });
+  await until(async () => (await page.evaluate(marked)) === 0, 'no arrow');
+  assert.equal(await page.locator('[data-panel=preemption]').count(), 0);
+});
+
+test('a workload without part in a preemption hides its card, not its arrow', async () => {
+  const page = await view('#/map?w=ml/urgent');
+  await panel(page, 'preemption');
+  await page.locator('[data-panel=preemption] .link', { hasText: 'vision/tuning' }).press('Enter');
+  await until(async () => /#\/workload\?w=vision\/tuning/.test(page.url()), 'the page of the victim');
+  await page.goto(`${page.url().split('#')[0]}#/map?w=ml/llama`);
+  await panel(page, 'legend');
+  assert.equal(await page.locator('[data-panel=preemption]').count(), 0);
+  assert.match(await panel(page, 'legend'), /from victims to the nodes of their preemptor/);
 });
 
 test('box plots show least, quartiles, median and most, also as numbers', async () => {

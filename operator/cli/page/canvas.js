@@ -22,8 +22,8 @@ export function createMap(canvas, on) {
 }
 
 /**
- * Shows these nodes. `input`: `{names, nodes, squares, colours, letters, palette, outlines}`. `colours` and
- * `letters` have one byte for each square of each node; 255 is no square.
+ * Shows these nodes. `input`: `{names, nodes, squares, colours, letters, palette, outlines, arrows}`. `colours`
+ * and `letters` have one byte for each square of each node; 255 is no square. Arrows lead from nodes to nodes.
  */
 export function update(map, input) {
   const { width, height } = size(map);
@@ -95,6 +95,7 @@ function draw(map) {
   else drawNodes(map, pixels);
   labels(map);
   outlines(map);
+  arrows(map);
   if (map.drag?.box) {
     const { x, y, toX, toY } = map.drag;
     context.strokeStyle = input.palette.ink;
@@ -267,6 +268,32 @@ function outlines(map) {
     context.setLineDash(dash ?? []);
     context.stroke();
     context.setLineDash([]);
+  }
+}
+
+/** Arrows between the middles of nodes, with a seam in the colour of the ground. */
+function arrows(map) {
+  const { context, at, placed, input } = map;
+  const mean = (places, list) => list.reduce((sum, i) => sum + places[i], 0) / list.length;
+  const middle = (list) => [(mean(map.x, list) + placed.nodeW / 2) * at.zoom + at.x, (mean(map.y, list) + placed.nodeH / 2) * at.zoom + at.y];
+  for (const { from, to, width } of input.arrows) {
+    const [x, y] = middle(to);
+    let [fromX, fromY] = middle(from);
+    // If a preemptor takes exactly the nodes of its victim, the arrow points to these from the left.
+    if (Math.hypot(x - fromX, y - fromY) < 24) [fromX, fromY] = [x - 40, y - 20];
+    const angle = Math.atan2(y - fromY, x - fromX);
+    context.beginPath();
+    context.moveTo(fromX, fromY);
+    context.lineTo(x, y);
+    for (const turn of [-0.5, 0.5]) {
+      context.moveTo(x, y);
+      context.lineTo(x - 14 * Math.cos(angle + turn), y - 14 * Math.sin(angle + turn));
+    }
+    for (const [colour, more] of [[input.palette.inner, 4], [input.palette.accent, 0]]) {
+      context.strokeStyle = colour;
+      context.lineWidth = width + more;
+      context.stroke();
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 import { amount, clock, count, startsBy, target } from './format.js';
 import { createMap, update, zoom, DIM } from './canvas.js';
 import { COLOURS, go, matches, state, view } from './state.js';
-import { STATES, button, command, empty, missing, panel, refresh, table, waiting, workloadLink } from './ui.js';
+import { STATES, button, command, empty, evicts, missing, panel, refresh, table, waiting, workloadLink } from './ui.js';
 import { h } from './vdom.js';
 
 const LETTERS = { R: 'running', S: 'starting', X: 'restarting', V: 'leaving', r: 'reserved', o: 'other', '.': 'free', u: 'unusable', N: 'good' };
@@ -126,7 +126,13 @@ export function input(d, time, answer = null) {
   const palette = cache.paint.palette;
   const outlines = [{ indices: answer ? [] : cache.paint.selected, colour: palette.accent, width: 2 }, { indices: of(box), colour: palette.ink, width: 1.5, dash: [3, 2] }, { indices: of(state.n ? [state.n] : []), colour: palette.ink, width: 2.5 }];
   if (answer) outlines.push({ indices: of(answer.nodes), colour: palette.accent, width: 2 });
-  return { names: cache.names, nodes: d.nodes, squares: cells.squares, layoutKey: cells.layoutKey, paintKey: cache.paint.serial, ...cache.paint, outlines };
+  const arrows = (answer ? [] : d.preemptions ?? []).flatMap((p) => p.victims.map((v) => ({ from: of(v.nodes), to: of(p.nodes), width: isSelected(d, p) ? 3.5 : 2 })));
+  return { names: cache.names, nodes: d.nodes, squares: cells.squares, layoutKey: cells.layoutKey, paintKey: cache.paint.serial, ...cache.paint, outlines, arrows: arrows.filter((a) => a.from.length > 0 && a.to.length > 0) };
+}
+
+/** True if the selected workload is the preemptor or a victim. */
+function isSelected(d, p) {
+  return state.w !== '' && [p.preemptor, ...p.victims.map((v) => v.workload)].some((number) => d.workloads?.[number]?.name === state.w);
 }
 
 /** Squares of all nodes. Only nodes that have changed are filled again. */
@@ -291,12 +297,12 @@ function pack([r, g, b]) {
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-function legend({ entries }) {
-  return h('ul.legend', { 'data-panel': 'legend' }, entries.filter((e) => e.label && (e.amount > 0 || e.letter || e.label.startsWith('one colour'))).map((e) => h('li', { key: `${e.colour} ${e.label}` }, h('span.swatch', { class: e.colour, style: { '--of': `var(--${e.colour})`, '--on': `var(--on-${e.colour}, var(--ink))` }, 'aria-hidden': 'true' }, e.letter ?? ''), h('span', {}, e.label), h('b', {}, amount(e.amount) === '0' || e.label.startsWith('one colour') ? '' : amount(e.amount)))), h('li.space'), h('li.faint', {}, 'drag moves, wheel zooms, Shift and drag selects nodes'));
+function legend({ entries, arrows }) {
+  return h('ul.legend', { 'data-panel': 'legend' }, entries.filter((e) => e.label && (e.amount > 0 || e.letter || e.label.startsWith('one colour'))).map((e) => h('li', { key: `${e.colour} ${e.label}` }, h('span.swatch', { class: e.colour, style: { '--of': `var(--${e.colour})`, '--on': `var(--on-${e.colour}, var(--ink))` }, 'aria-hidden': 'true' }, e.letter ?? ''), h('span', {}, e.label), h('b', {}, amount(e.amount) === '0' || e.label.startsWith('one colour') ? '' : amount(e.amount)))), arrows.length > 0 && h('li', { key: 'arrows' }, h('b.arrow', { 'aria-hidden': 'true' }, '→'), 'from victims to the nodes of their preemptor'), h('li.space'), h('li.faint', {}, 'drag moves, wheel zooms, Shift and drag selects nodes'));
 }
 
 function side(d, shown, time) {
-  return h('aside', { 'data-panel': 'selection', 'aria-label': 'Selection' }, box.length > 0 ? boxCard(d) : null, nodeCard(d, time), workloadCard(d, shown), !state.n && !state.w && box.length === 0 ? h('p.faint', {}, 'Choose a square for its node and workload.') : null);
+  return h('aside', { 'data-panel': 'selection', 'aria-label': 'Selection' }, box.length > 0 ? boxCard(d) : null, nodeCard(d, time), workloadCard(d, shown), preemptions(d), !state.n && !state.w && box.length === 0 ? h('p.faint', {}, 'Choose a square for its node and workload.') : null);
 }
 
 function boxCard(d) {
@@ -338,6 +344,17 @@ function workloadCard(d, shown) {
     shown.selected.length > 0 && h('p', {}, `${count(shown.selected.length, 'node')}${d.levels?.length > 0 ? ` in ${count(domains.size, d.levels.at(-1).split('/').at(-1))}` : ''}, outlined`),
     command(`kubectl lockstep status ${target(state.w)} -o wide`),
   );
+}
+
+/** Preemptions of the selected workload; without one, all of them. */
+function preemptions(d) {
+  const link = (number) => (d.workloads?.[number] ? workloadLink(d.workloads[number].name) : 'a pod, or a gang that you may not read');
+  return (d.preemptions ?? []).filter((p) => !state.w || isSelected(d, p)).slice(0, 20).map((p, i) =>
+    h('div.card', { key: `preemption ${i}`, 'data-panel': 'preemption' },
+      h('h3', {}, 'Preemption in progress'),
+      h('p', {}, link(p.preemptor), ' ', evicts(p.victims.length, p)),
+      h('ul', {}, p.victims.slice(0, 20).map((v, k) => h('li', { key: String(k) }, h('span.swatch.leaving', { 'aria-hidden': 'true' }, 'V'), link(v.workload), v.nodes.length > 0 && h('span.faint', {}, count(v.nodes.length, 'node'))))),
+    ));
 }
 
 function nodesTable(d, time) {

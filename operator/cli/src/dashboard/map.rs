@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::ResourceExt;
+use lockstep_api::PodGroup;
 use lockstep_api::node_agent::capabilities;
+use lockstep_api::scheduling::Victim;
+use lockstep_model::Pod;
 use serde_json::{Map, Value, json};
 
 use super::incidents::priority;
-use super::occupancy::{UsedNode, occupation};
+use super::occupancy::{UsedNode, intents, occupation};
 use super::view::{ClusterView, name_of, path_of};
+use crate::objects::owner;
 
 /// Levels that are shown if nodes have their labels, outermost first.
 const KNOWN_LEVELS: [&str; 4] = [
@@ -62,7 +66,43 @@ pub fn map(view: &ClusterView, now: DateTime<Utc>) -> Value {
         "levels": levels,
         "nodes": drawn,
         "workloads": workloads.collect::<Map<String, Value>>(),
+        "preemptions": preemptions(view),
     })
+}
+
+/// Preemptions in progress. Of a victim that the reader may not read, neither workload nor nodes
+/// are known.
+fn preemptions(view: &ClusterView) -> Vec<Value> {
+    let groups = view.groups().iter();
+    let groups = groups.filter_map(|g| Some((g.metadata.uid.as_deref()?, g)));
+    let groups: BTreeMap<&str, &PodGroup> = groups.collect();
+    let workload = |g: &PodGroup| view.number(&name_of(owner(view.workloads(), g)?));
+    let victim = |unit: &Victim| {
+        let group = groups.get(unit.uid.as_str()).copied();
+        let pod = view.pods.iter().flatten();
+        let pod = pod.filter(|p| p.uid.as_str() == unit.uid);
+        let mut nodes = group.map(nodes_of).unwrap_or_default();
+        nodes.extend(pod.filter_map(Pod::holds));
+        json!({"workload": group.and_then(workload), "nodes": nodes})
+    };
+    let all = intents(view).map(|(group, intent)| {
+        json!({
+            "preemptor": workload(group),
+            "nodes": nodes_of(group),
+            "victims": intent.victims.iter().map(victim).collect::<Vec<_>>(),
+            "cost": intent.cost,
+            "atLeast": intent.at_least,
+            "proven": intent.proven,
+            "nextBest": intent.next_best,
+        })
+    });
+    all.collect()
+}
+
+fn nodes_of(group: &PodGroup) -> Vec<&str> {
+    let placement = group.status.iter().filter_map(|s| s.placement.as_ref());
+    let nodes = placement.flat_map(|p| &p.nodes);
+    nodes.map(|on| on.node.as_str()).collect()
 }
 
 /// Keys of the levels that nodes have: those of the workload with most levels, and known ones.

@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{is_true, types};
 use lockstep_api::member::MemberSet;
 use lockstep_api::node_signal::SignalLevel;
+use lockstep_api::scheduling::Preemption;
 use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::pods::resources::CPU;
@@ -140,6 +141,13 @@ pub fn signals(view: &ClusterView, now: DateTime<Utc>) -> Option<NodeReport> {
     Some(crate::nodes::nodes(nodes, groups, config.as_ref(), now))
 }
 
+/// Preemptors, each with its intent.
+pub fn intents(view: &ClusterView) -> impl Iterator<Item = (&PodGroup, &Preemption)> {
+    let intents = view.groups().iter();
+    let intents = intents.filter_map(|g| Some((g, g.status.as_ref()?.preemption.as_ref()?)));
+    intents.filter(|(g, intent)| g.metadata.uid.as_ref() == Some(&intent.preemptor_uid))
+}
+
 pub fn occupation(view: &ClusterView, now: DateTime<Utc>) -> Occupation {
     let read = view.nodes.iter().flatten();
     let read: Vec<Node> = read.filter_map(|n| n.scheduling().ok()).collect();
@@ -149,12 +157,8 @@ pub fn occupation(view: &ClusterView, now: DateTime<Utc>) -> Occupation {
         return Occupation { counted, nodes };
     }
     let mut nodes = used_nodes(read, &counted, view, now);
-    let mut victims = BTreeSet::new();
-    for group in view.groups() {
-        let intent = group.status.as_ref().and_then(|s| s.preemption.as_ref());
-        let units = intent.into_iter().flat_map(|i| &i.victims);
-        victims.extend(units.map(|v| v.uid.as_str()));
-    }
+    let units = intents(view).flat_map(|(_, intent)| &intent.victims);
+    let victims: BTreeSet<&str> = units.map(|v| v.uid.as_str()).collect();
     let gangs = view.groups().iter().filter_map(|group| {
         let workload = owner(view.workloads(), group).filter(|w| !has_ended(w))?;
         Some(GangParts::new(view, &counted, workload, group))

@@ -187,8 +187,10 @@ fn pod_group(gang: &GangRecord) -> PodGroup {
             conditions: gang.disrupted.then_some(target).into_iter().collect(),
             placement,
             preemption: gang.preemption.as_ref().map(|p| Preemption {
+                preemptor_uid: gang.uid.clone(),
                 decided_at: p.decided_at,
                 victims: p.victims.clone(),
+                cost: p.victims.iter().map(|v| v.cost).sum(),
                 ..Preemption::default()
             }),
             queued_at: gang.queued_at,

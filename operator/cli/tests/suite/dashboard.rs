@@ -1,10 +1,15 @@
 //! Documents of the dashboard's pages.
 
+use std::collections::BTreeSet;
+
 use lockstep_cli::dashboard::pages::{Page, Shown, documents};
+use lockstep_cli::dashboard::recorded::recorded;
 use lockstep_cli::dashboard::view::{ClusterView, PageReads};
+use lockstep_cli::record::record;
+use lockstep_model::parse::partial::PartialPod;
 use serde_json::{Value, json};
 
-use crate::dashboard_fixture::{reads, time, view};
+use crate::dashboard_fixture::{PODS, lists, reads, time, view};
 
 fn page_of(view: &ClusterView, reads: &PageReads, page: Page) -> Value {
     let shown = Shown {
@@ -140,6 +145,75 @@ fn the_map_shows_each_node_with_its_use_and_state() {
     assert_eq!(
         (&node("n21")["agent"], &node("n01")["agent"]),
         (&json!("none"), &json!("Supervised"))
+    );
+}
+
+#[test]
+fn the_map_leads_from_victims_to_their_preemptor() {
+    let view = view();
+    let number =
+        |namespace: &str, name: &str| view.number(&(namespace.to_owned(), name.to_owned()));
+    let nodes = json!(["n17", "n18", "n19", "n20"]);
+    let expected = json!([{"preemptor": number("ml", "urgent"), "nodes": nodes,
+        "victims": [{"workload": number("research", "young"), "nodes": nodes}],
+        "cost": 4800, "atLeast": 4800, "proven": true, "nextBest": null}]);
+    assert_eq!(page(Page::Map)["map"]["preemptions"], expected);
+}
+
+#[test]
+fn victims_of_other_tenants_are_counted_and_not_named() {
+    let preemptions = |namespace: &str| {
+        let mut view = view();
+        let groups = view.groups.as_mut().unwrap();
+        groups.retain(|g| g.metadata.namespace.as_deref() == Some(namespace));
+        page_of(&view, &PageReads::default(), Page::Map)["map"]["preemptions"].take()
+    };
+    assert_eq!(
+        preemptions("ml")[0]["victims"],
+        json!([{"workload": null, "nodes": []}])
+    );
+    // The tenant of the victim does not see the preemption of another tenant.
+    assert_eq!(preemptions("research"), json!([]));
+}
+
+#[test]
+fn an_intent_of_another_pod_group_is_no_preemption() {
+    let mut view = view();
+    for group in view.groups.iter_mut().flatten() {
+        let intent = group.status.as_mut().unwrap().preemption.as_mut();
+        if let Some(intent) = intent {
+            intent.preemptor_uid = "uid-before-a-restore".to_owned();
+        }
+    }
+    let map = &page_of(&view, &PageReads::default(), Page::Map)["map"];
+    assert_eq!(map["preemptions"], json!([]));
+}
+
+#[test]
+fn a_pod_among_the_victims_has_its_node_once_pods_are_read() {
+    let mut view = view();
+    let pods = lists().remove(PODS).unwrap().into_iter();
+    let pods = pods.map(|pod| serde_json::from_value::<PartialPod>(pod).unwrap());
+    view.pods = Some(pods.map(|pod| pod.scheduling().unwrap()).collect());
+    for group in view.groups.iter_mut().flatten() {
+        let intent = group.status.as_mut().unwrap().preemption.iter_mut();
+        intent.for_each(|intent| intent.victims[0].uid = "uid-web".to_owned());
+    }
+    let map = &page_of(&view, &PageReads::default(), Page::Map)["map"];
+    assert_eq!(
+        map["preemptions"][0]["victims"],
+        json!([{"workload": null, "nodes": ["n30"]}])
+    );
+}
+
+#[test]
+fn a_snapshot_has_the_cost_of_the_victims_of_a_preemption() {
+    let (file, _) = record(view().objects(None), &BTreeSet::new(), None, time());
+    let map = &page_of(&recorded(file), &PageReads::default(), Page::Map)["map"];
+    let shown = &map["preemptions"][0];
+    assert_eq!(
+        (&shown["cost"], &shown["victims"][0]["nodes"][3]),
+        (&json!(4800), &json!("n20"))
     );
 }
 
