@@ -228,6 +228,7 @@ function workloadOf(s, name) {
   const first = Math.max(21_600, ...restarts.map((r) => (s.now - Date.parse(r.at)) / 1000 + 3000));
   const phases = [['Pending', 'Queued', first], ['Starting', 'Scheduled', first - 1500], ['Running', 'AllMembersReady', first - 1560], ...restarts.flatMap((r) => [['Restarting', r.action, (s.now - Date.parse(r.at)) / 1000], ['Running', 'AllMembersReady', (s.now - Date.parse(r.at)) / 1000 - 240]])];
   const target = `${workload} -n ${namespace}`;
+  const late = Object.keys(members).filter((m) => members[m].arrived === false);
   const { victims, ...evicts } = s.preemptions.find((p) => s.workloads[p.preemptor].name === name) ?? {};
   return clean({
     status: { namespace, workload, phase: w.phase, reason: queued ? queued.reason : 'AllMembersReady', message: queued ? queued.message : 'all members are ready or have succeeded', ready: queued ? `0/${members.length ?? 64}` : `${Object.values(members).filter((m) => m.ready).length}/${Object.keys(members).length}`, attempt: restarts.length + 1, accelerators: nodes.length * 8, created: s.at(first + 20), groups: [], topology: ['topology.example/block', 'topology.example/rack'], nodes: nodes.map((node, n) => ({ node, domain: s.nodes[node].path.join('/'), members: [`workers/0/${n * 8}-${n * 8 + 7}`], ready: 8, count: 8 })), restarting: [], failures: [], budget: { left: 7, of: 10, windowSeconds: 86_400 }, next: ['no action needed'], progress: { step: 18_240, stepTime: s.at(4), summary: '42 %, 3.5 h left' } },
@@ -238,6 +239,7 @@ function workloadOf(s, name) {
     budget: { used: 3, limit: 10 },
     goodput: 0.968,
     members: queued ? null : members,
+    arrivals: w.phase === 'Restarting' ? { arrived: Object.keys(members).length - late.length, expected: Object.keys(members).length, late } : null,
     slowest: queued ? [] : Object.entries(members).filter(([, m]) => m.behind > 0).map(([member, m]) => ({ member, step: m.step, behind: m.behind })),
     queue: queued ?? null,
     command: { 'log of the first failure': `kubectl lockstep logs ${target} --failed`, restart: `kubectl lockstep restart ${target}`, checkpoint: `kubectl lockstep checkpoint ${target}` },

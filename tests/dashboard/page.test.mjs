@@ -34,6 +34,7 @@ test('each panel of the seven pages shows a value of its document', async () => 
     overview: { accelerators: '320 nvidia.com/gpu', idle: 'free, and no gang waits', needs: '3 restarts in 20 min on one node', waits: 'ml/distill', day: '97.3 %' },
     queue: { queue: 'research/eval', reservation: 'Reserved nodes of ml/distill', shares: '41.0 %' },
     'workload?w=ml/llama': { workload: '18,240 (12.1/min)', timeline: 'Running', restarts: 'ContainerExit', incident: 'detect', members: '32 of 32 ready', slowest: 'workers/0/11', nodes: 'b1/r1', events: 'OOMKilled' },
+    'workload?w=ml/speech': { members: 'arrived, late: workers/0/0, workers/0/3' },
     'workload?w=ml/urgent': { preemption: 'workers evicts 2 units for 1.3 GPU-h; no set costs less than 1.1 GPU-h. Next best: 4.3 GPU-h.' },
     'map?n=n1': { map: '40 nodes; block > rack > node', legend: 'from victims to the nodes of their preemptor', selection: 'block b1, rack r1', preemption: 'ml/urgent evicts 2 units' },
     'map?w=vision/tuning': { preemption: 'ml/urgent evicts 2 units for 1.3 GPU-h; no set costs less than 1.1 GPU-h. Next best: 4.3 GPU-h. V vision/tuning' },

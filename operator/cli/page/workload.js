@@ -167,10 +167,9 @@ function members(d) {
   if (rows.length === 0) return panel({ name: 'members', title: 'Members', command: verb }, missing('pods', 'nodeagents') ?? empty('No member has a pod.'));
   const shown = rows.filter((m) => matches({ name: m.id, rank: m.rank, node: m.node, pod: m.pod, phase: m.phase }));
   const slow = d.slowest ?? rows.filter((m) => m.behind > 1).sort((a, b) => b.behind - a.behind).slice(0, 8).map((m) => ({ ...m, member: m.id }));
-  const barrier = rows.some((m) => typeof m.arrived === 'boolean');
-  const unit = barrier ? `${rows.filter((m) => m.arrived).length} of ${rows.length} arrived at the barrier` : `${rows.filter((m) => m.ready).length} of ${rows.length} ready`;
   return panel(
-    { name: 'members', title: 'Members', unit, command: verb },
+    { name: 'members', title: 'Members', unit: `${rows.filter((m) => m.ready).length} of ${rows.length} ready`, command: verb },
+    d.arrivals && h('p', { role: 'status', class: d.arrivals.late.length > 0 ? 'attention' : '' }, arrivalsText(d.arrivals)),
     view.table
       ? table({
           name: 'members', rows: shown,
@@ -189,6 +188,12 @@ function members(d) {
         ? h('p.faint', {}, missing('nodeagents') ? 'Steps by member need the right to list NodeAgents.' : 'No member is behind.')
         : [h('p', {}, h('b', {}, 'Slowest')), h('ul', {}, slow.map((m) => h('li', { key: m.member }, `${m.member}: step ${amount(m.step)}, ${amount(m.behind)} behind`)))],
     ));
+}
+
+/** Arrivals at the barrier of an open incident. */
+function arrivalsText({ arrived, expected, late }) {
+  const more = late.length > 8 ? ` and ${late.length - 8} more` : '';
+  return `${amount(arrived)} of ${amount(expected)} arrived${late.length > 0 ? `, late: ${late.slice(0, 8).join(', ')}${more}` : ''}`;
 }
 
 function evictions(d) {
