@@ -1,31 +1,32 @@
 // Times and sizes of the page in a browser, as a table for docs/benchmarks.md.
 
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { gzipSync } from 'node:zlib';
 import { launch, open, until } from './browser.mjs';
-import { cluster } from './fixture.mjs';
-import { PAGE, program } from './program.mjs';
+import { PAGE } from './program.mjs';
+import { address, follow, gangs, kubectl, nodes, resident } from './served.mjs';
 
-const SIZES = [[1000, 200], [5000, 500]];
+const PROBE = 'batch/probe';
+const ROUNDS = 5;
+const LIMIT_MS = 120_000;
 
-async function measure(nodes, gangs) {
-  const docs = cluster({ nodes, gangs });
-  const server = await program(docs);
+async function measure() {
   const browser = await launch();
-  const result = { nodes, gangs };
-  result.rows = await firstOf(browser, server.open('#/queue'), '[data-table=queue] tbody tr');
+  const result = { nodes, gangs, atFirst: resident().now };
+  result.rows = [];
+  for (let i = 0; i < ROUNDS; i += 1) result.rows.push(await firstOf(browser, address('#/queue'), '[data-table=queue] tbody tr'));
   const page = await open(browser, 'about:blank');
   await page.addInitScript(countFrames);
-  result.map = await mapOf(page, server.open('#/map'));
-  result.document = JSON.stringify(docs.map).length;
-  result.push = await pushes(page, server, docs);
+  result.map = await mapOf(page, address('#/map'));
+  result.push = await pushes(page);
   result.pan = await pan(page);
   await page.keyboard.press('0');
   for (let i = 0; i < 9; i += 1) await page.keyboard.press('+');
   result.near = await pan(page);
   result.memory = await memory(browser);
+  result.program = resident();
   await browser.close();
-  await server.stop();
   return result;
 }
 
@@ -33,7 +34,7 @@ async function firstOf(browser, address, selector) {
   const page = await open(browser, 'about:blank');
   const start = performance.now();
   await page.goto(address);
-  await page.locator(selector).first().waitFor();
+  await page.locator(selector).first().waitFor({ timeout: LIMIT_MS });
   const took = performance.now() - start;
   await page.context().close();
   return took;
@@ -50,22 +51,39 @@ async function mapOf(page, address) {
     const colours = new Set();
     for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255) colours.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
     return colours.size > 4;
-  }), 'a map', 30_000);
+  }), 'a map', LIMIT_MS);
   return performance.now() - start;
 }
 
-/** Half a second of changes of a busy cluster: one gang starts on 32 nodes. Until it is drawn. */
-async function pushes(page, server, docs) {
-  const names = Object.keys(docs.map.nodes);
-  const took = [];
-  for (let i = 0; i < 10; i += 1) {
-    const nodes = Object.fromEntries(names.slice(i * 32, i * 32 + 32).map((n) => [n, { use: [[3, 8, i % 2 === 0 ? 'S' : 'X']] }]));
-    const before = await page.evaluate(() => window.frames.length);
-    server.push('map', { nodes });
-    await page.waitForTimeout(500);
-    took.push(...(await page.evaluate((from) => window.frames.slice(from), before)));
+/** A gang starts on 32 nodes, and is suspended again. */
+async function pushes(page) {
+  const followed = follow('map');
+  const probe = () => Object.values(followed.documents.map?.workloads ?? {}).find((w) => w.name === PROBE);
+  const isIn = (phase) => until(() => {
+    if (followed.ended) throw followed.ended;
+    return probe()?.phase === phase;
+  }, `${PROBE} is ${phase}`, LIMIT_MS);
+  await isIn('Suspended');
+  const rounds = [];
+  for (let i = 0; i < ROUNDS; i += 1) {
+    followed.sizes.patch.length = 0;
+    await page.evaluate(() => {
+      window.frames.length = 0;
+    });
+    suspend(false);
+    await isIn('Running');
+    rounds.push({ bytes: [...followed.sizes.patch], ms: Math.max(...(await page.evaluate(() => window.frames))) });
+    suspend(true);
+    await isIn('Suspended');
   }
-  return { bytes: Math.max(...server.pushed), ms: Math.max(...took) };
+  followed.stop();
+  await followed.done;
+  return { document: followed.sizes.document[0], rounds };
+}
+
+function suspend(value) {
+  const [namespace, name] = PROBE.split('/');
+  kubectl('patch', 'trainingworkload', name, '-n', namespace, '--type=merge', '-p', JSON.stringify({ spec: { suspend: value } }));
 }
 
 /** Main-thread time in each callback of a frame, and the time between frames. */
@@ -115,17 +133,29 @@ async function memory(browser) {
 const files = await Promise.all((await readdir(PAGE)).map((name) => readFile(PAGE + name)));
 const code = files.reduce((sum, f) => sum + f.length, 0);
 const packed = files.reduce((sum, f) => sum + gzipSync(f).length, 0);
-const results = [];
-for (const [nodes, gangs] of SIZES) results.push(await measure(nodes, gangs));
+// Results of earlier sizes are columns of the same table.
+const [, , kept] = process.argv;
+const results = existsSync(kept) ? JSON.parse(readFileSync(kept, 'utf8')) : [];
+results.push(await measure());
+writeFileSync(kept, JSON.stringify(results));
+
 const row = (label, of) => console.log(`| ${label} | ${results.map(of).join(' | ')} |`);
-row('', (r) => `${r.nodes.toLocaleString('en')} nodes, ${r.gangs} workloads`);
+const kib = (bytes) => `${(bytes / 1024).toFixed(bytes < 102_400 ? 1 : 0)} KiB`;
+const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
+row('', (r) => `${r.nodes.toLocaleString('en')} nodes, ${r.gangs} gangs`);
 row('---', () => '---');
-row('first rows of the queue', (r) => `${Math.round(r.rows)} ms`);
+row('first rows of the queue: first reader, later readers', (r) => `${Math.round(r.rows[0])} ms, ${Math.round(median(r.rows.slice(1)))} ms`);
 row('whole map', (r) => `${Math.round(r.map)} ms`);
-row('document of the map', (r) => `${Math.round(r.document / 1024)} KiB`);
-row('push: a gang starts on 32 nodes', (r) => `${(r.push.bytes / 1024).toFixed(1)} KiB, ${r.push.ms.toFixed(1)} ms of the main thread at most`);
+row('document of the map', (r) => kib(r.push.document));
+row('a gang starts on 32 nodes: pushes', (r) => median(r.push.rounds.map(({ bytes }) => bytes.length)));
+row('each push', (r) => {
+  const all = r.push.rounds.flatMap(({ bytes }) => bytes);
+  return `median ${kib(median(all))}, largest ${kib(Math.max(...all))}`;
+});
+row('main thread for a frame of them, at most', (r) => `${Math.max(...r.push.rounds.map(({ ms }) => ms)).toFixed(1)} ms`);
 const frames = (p) => `${p.median.toFixed(1)} ms, 95 %: ${p.p95.toFixed(1)} ms, a frame each ${p.gap.toFixed(1)} ms`;
 row('panning the whole map, main thread each frame', (r) => frames(r.pan));
 row('panning enlarged, main thread each frame', (r) => frames(r.near));
+row('memory of the program: before the first page, at the end, at most', (r) => `${Math.round(r.atFirst)} MB, ${Math.round(r.program.now)} MB, ${Math.round(r.program.most)} MB`);
 row('memory of the tab, of the whole browser', (r) => `${Math.round(r.memory.tab)} MB, ${Math.round(r.memory.all)} MB`);
 console.log(`\nCode of the page: ${Math.round(code / 1024)} KiB, ${Math.round(packed / 1024)} KiB packed.`);
