@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PodSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, GroupVersionKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha1::{Digest, Sha1};
 
+use crate::TRAINING_GROUP;
 use crate::condition::{Condition, is_true};
 use crate::workload::KueuePodSet;
 
@@ -164,8 +166,6 @@ impl KueueWorkloadStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuotaAdmission {
-    /// ClusterQueue.
-    pub cluster_queue: String,
     /// One for each pod set.
     pub pod_set_assignments: Vec<PodSetAssignment>,
 }
@@ -201,23 +201,7 @@ pub struct AdmissionCheck {
     /// Pending, Ready, Retry or Rejected.
     pub state: String,
     /// What it adds to pods.
-    pub pod_set_updates: Vec<PodSetUpdate>,
-}
-
-/// What an admission check adds to the pods of a pod set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodSetUpdate {
-    /// Name of the pod set.
-    pub name: String,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Node selector.
-    pub node_selector: BTreeMap<String, String>,
-    /// Tolerations.
-    pub tolerations: Vec<Toleration>,
+    pub pod_set_updates: Vec<KueuePodSet>,
 }
 
 /// Spec of a `ResourceFlavor`.
@@ -246,12 +230,19 @@ impl KueuePodSet {
     }
 }
 
+/// A resource of Kueue's API in a version.
+pub fn kueue_resource(version: &str, kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(KUEUE_GROUP, version, kind))
+}
+
 /// Name of the Kueue Workload of a workload, as Kueue's own integrations derive it. At most 63
 /// characters, so that it is a label.
-pub fn kueue_workload_name(kind: &str, group: &str, owner: &str, uid: &str) -> String {
+pub fn kueue_workload_name(workload: &str, uid: &str) -> String {
     const LONGEST: usize = 63 - 6;
-    let hash = Sha1::digest(format!("{kind}\n{group}\n{owner}\n{uid}"));
-    let mut prefix = format!("{}-{owner}", kind.to_lowercase());
+    let hash = Sha1::digest(format!(
+        "TrainingWorkload\n{TRAINING_GROUP}\n{workload}\n{uid}"
+    ));
+    let mut prefix = format!("trainingworkload-{workload}");
     prefix.truncate(LONGEST);
     format!("{prefix}-{:02x}{:02x}{:x}", hash[0], hash[1], hash[2] >> 4)
 }
@@ -262,9 +253,7 @@ mod tests {
 
     #[test]
     fn the_name_is_the_one_by_which_kueue_finds_the_workload() {
-        let name = |owner: &str| {
-            kueue_workload_name("TrainingWorkload", "training.lockstep.dev", owner, "u-1")
-        };
+        let name = |workload: &str| kueue_workload_name(workload, "u-1");
         // printf 'TrainingWorkload\ntraining.lockstep.dev\nllama\nu-1' | sha1sum
         assert_eq!(name("llama"), "trainingworkload-llama-88065");
         assert_eq!(name(&"x".repeat(63)).len(), 63);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::{CustomResource, Resource as _};
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,12 @@ const PHASES: [(&str, ProvisioningPhase); 5] = [
 ];
 
 impl ProvisioningRequest {
+    /// The resource in a version.
+    pub fn resource(version: &str) -> ApiResource {
+        let kind = GroupVersionKind::gvk(AUTOSCALING_GROUP, version, "ProvisioningRequest");
+        ApiResource::from_gvk(&kind)
+    }
+
     /// Its state. Until it is provisioned, the words are those about the missing capacity.
     pub fn state(&self) -> ProvisioningState {
         let conditions = self.status.as_ref().map_or(&[][..], |s| &s.conditions);

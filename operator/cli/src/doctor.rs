@@ -446,7 +446,6 @@ fn budgets(facts: &InstallFacts) -> Finding {
             n => format!("{} count all members", count(n, "disruption budget")),
         });
     }
-    let wrong: Vec<&str> = wrong.iter().map(String::as_str).collect();
     warn(format!(
         "{}; write minAvailable with a number of pods instead of maxUnavailable or a percentage",
         some(&wrong)
@@ -457,13 +456,9 @@ fn are(n: usize) -> &'static str {
     if n == 1 { "is" } else { "are" }
 }
 
-fn some(names: &[&str]) -> String {
-    let shown = names
-        .iter()
-        .take(NAMED)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
+fn some(names: &[impl AsRef<str>]) -> String {
+    let shown = names.iter().take(NAMED).map(AsRef::as_ref);
+    let shown = shown.collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
         0 => shown,
         more => format!("{shown} and {more} more"),

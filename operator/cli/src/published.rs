@@ -14,36 +14,25 @@ pub struct PublishedRules {
     pub evicts: bool,
 }
 
-/// Other schedulers and autoscalers with which the manager works.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Integrations {
-    /// The scheduling backend; empty for the default.
-    pub backend: String,
-    pub autoscaler: AutoscalerMode,
-    /// Namespace of signal pods.
-    pub signal_namespace: String,
-    /// Whether workloads with a queue wait for Kueue.
-    pub kueue: bool,
-}
-
 /// The relevant parts of the configuration. Ignores unknown keys, because the manager can be newer
 /// than this program.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct ManagerConfig {
+pub struct ManagerConfig {
     scheduler: SchedulerConfig,
     #[serde(rename = "nodeHealth")]
     node_health: NodeHealthConfig,
-    scheduling: SchedulingPart,
+    pub scheduling: SchedulingPart,
     agents: AgentsPart,
-    autoscaler: AutoscalerPart,
-    kueue: KueuePart,
+    pub autoscaler: AutoscalerPart,
+    pub kueue: KueuePart,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct SchedulingPart {
-    backend: String,
+pub struct SchedulingPart {
+    /// The scheduling backend; empty for the default.
+    pub backend: String,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -54,9 +43,10 @@ struct AgentsPart {
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(default)]
-struct AutoscalerPart {
-    mode: AutoscalerMode,
-    namespace: String,
+pub struct AutoscalerPart {
+    pub mode: AutoscalerMode,
+    /// Namespace of signal pods.
+    pub namespace: String,
 }
 
 impl Default for AutoscalerPart {
@@ -70,29 +60,19 @@ impl Default for AutoscalerPart {
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct KueuePart {
-    enabled: bool,
+pub struct KueuePart {
+    /// Whether workloads with a queue wait for Kueue.
+    pub enabled: bool,
 }
 
 impl ManagerConfig {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
         let first_line = |why: String| why.lines().next().unwrap_or_default().trim().to_owned();
         serde_saphyr::from_str(text).map_err(|why| first_line(why.to_string()))
     }
-}
-
-/// The integrations in the configuration of a manager; `None` if it cannot be parsed.
-pub fn integrations(text: &str) -> Option<Integrations> {
-    let config = ManagerConfig::parse(text).ok()?;
-    Some(Integrations {
-        backend: config.scheduling.backend,
-        autoscaler: config.autoscaler.mode,
-        signal_namespace: config.autoscaler.namespace,
-        kueue: config.kueue.enabled,
-    })
 }
 
 /// The signals of nodes in the configuration of a manager.
@@ -145,20 +125,25 @@ mod tests {
 
     #[test]
     fn the_integrations_are_read_from_the_configuration() {
-        let none = Integrations {
-            backend: String::new(),
-            autoscaler: AutoscalerMode::Off,
-            signal_namespace: "lockstep-autoscaler".into(),
-            kueue: false,
+        let read = |text: &str| {
+            let config = ManagerConfig::parse(text).ok()?;
+            let (backend, autoscaler) = (config.scheduling.backend, config.autoscaler);
+            let mode = autoscaler.mode;
+            Some((backend, mode, autoscaler.namespace, config.kueue.enabled))
         };
-        assert_eq!(integrations(SHIPPED).as_ref(), Some(&none));
-        assert_eq!(integrations(""), Some(none));
+        let off = AutoscalerMode::Off;
+        let none = (String::new(), off, "lockstep-autoscaler".to_owned(), false);
+        assert_eq!(read(SHIPPED).as_ref(), Some(&none));
+        assert_eq!(read(""), Some(none));
         let all = "scheduling: {backend: Both}\nautoscaler: {mode: Pods, namespace: s, maxPods: 9}\nkueue: {enabled: true}";
-        let all = integrations(all).unwrap();
-        assert_eq!((&*all.backend, all.kueue), ("Both", true));
-        assert_eq!(all.autoscaler, AutoscalerMode::Pods);
-        assert_eq!(all.signal_namespace, "s");
-        assert_eq!(integrations("scheduling: 3"), None);
+        let expected = (
+            "Both".to_owned(),
+            AutoscalerMode::Pods,
+            "s".to_owned(),
+            true,
+        );
+        assert_eq!(read(all), Some(expected));
+        assert_eq!(read("scheduling: 3"), None);
     }
 
     #[test]

@@ -5,43 +5,31 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_api::condition::find;
 use lockstep_api::kueue::{
-    AdmissionCheck, KueueWorkload, MOST_POD_SETS, PodSetRequest, PodSetUpdate, QUEUE_LABEL,
-    kueue_conditions,
+    KueueWorkload, MOST_POD_SETS, PodSetRequest, QUEUE_LABEL, kueue_conditions,
 };
 use lockstep_api::workload::{Group, KueuePodSet, KueueStatus};
+use serde_json::Value;
 
 use crate::facts::{Facts, Standing};
 use crate::ledger::Ledger;
 use crate::objects::hash::{names_other_spec, spec_hash};
 use crate::objects::kueue::{class_of, name, pod_sets};
-use crate::view::{Held, KueueAccess};
-use serde_json::Value;
+use crate::plan::Surplus;
+use crate::view::{KueueAccess, Target};
 
 /// Why a workload with a queue is not admitted.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unadmitted {
-    /// Kueue's objects are not read yet.
-    Unread,
-    NotServed,
-    /// More groups than Kueue has pod sets.
-    TooManyGroups(usize),
-    /// No WorkloadPriorityClass of this name exists.
-    NoPriorityClass(String),
-    /// No Kueue Workload exists yet.
-    NoWorkload,
-    /// The Kueue Workload is being deleted, or requests other pods or another queue.
-    Outdated,
-    /// The Kueue Workload has ended, and the workload has not.
-    Finished(String),
-    Deactivated(String),
-    Evicted(String),
-    /// Kueue's words, if it has said something.
-    Waiting(Option<String>),
-    /// The assigned ResourceFlavor does not exist.
-    NoFlavor(String),
+    Held(String),
     /// What the admission sets and the template sets otherwise.
     Conflict(String),
+}
+
+impl From<String> for Unadmitted {
+    fn from(why: String) -> Self {
+        Self::Held(why)
+    }
 }
 
 impl Facts<'_> {
@@ -59,9 +47,12 @@ impl Facts<'_> {
         Some(queue.to_owned())
     }
 
-    /// The Kueue Workload of the workload.
-    pub fn kueue_workload(&self) -> Option<&Held<KueueWorkload>> {
-        self.view.kueue().workloads.get(&name(self.view))
+    /// What a held workload waits for.
+    pub fn quota_wait(&self, queue: &str) -> String {
+        match self.admission(queue) {
+            Err(Unadmitted::Held(why) | Unadmitted::Conflict(why)) => why,
+            Ok(_) => waits_for_quota(&name(self.view)),
+        }
     }
 
     /// True if a pod may still use capacity. A pod on a lost node does not count.
@@ -74,14 +65,13 @@ impl Facts<'_> {
 
     /// True if an admitted workload may keep its quota.
     pub fn keeps_quota(&self, quota: &KueueStatus) -> bool {
-        let workloads = &self.view.kueue().workloads;
-        let held = workloads.get(&quota.workload);
+        let held = self.view.kueue().workload.as_ref();
         let Some(held) = held.filter(|held| held.uid == *quota.uid) else {
             return false;
         };
         let is_same = !names_other_spec(&quota.spec_hash, &spec_hash(self.spec()))
             && self.counts() == quota.pod_sets.iter().map(|s| (&*s.name, s.count)).collect();
-        is_same && unadmitted(&held.content).is_none()
+        is_same && unadmitted(&quota.workload, &held.content).is_none()
     }
 
     /// Members of each group that has some.
@@ -91,97 +81,99 @@ impl Facts<'_> {
         groups.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The admission of a held workload, or why it has none.
-    pub fn admission(&self, queue: &str) -> Result<KueueStatus, Unadmitted> {
-        let kueue = self.view.kueue();
-        match kueue.access {
-            KueueAccess::Unread => return Err(Unadmitted::Unread),
-            KueueAccess::NotServed => return Err(Unadmitted::NotServed),
+    /// The admitted Kueue Workload that requests what the workload needs, or why there is none.
+    fn admitted(&self, queue: &str) -> Result<&KueueWorkload, String> {
+        match self.view.kueue().access {
+            KueueAccess::Unread => return Err("Kueue's objects are not read yet".to_owned()),
+            KueueAccess::NotServed => {
+                return Err("the API server does not serve Kueue's API".to_owned());
+            }
             KueueAccess::Served(_) => {}
         }
         let groups = self.counts().len();
         if groups > MOST_POD_SETS {
-            return Err(Unadmitted::TooManyGroups(groups));
+            return Err(format!(
+                "{groups} groups have members, and Kueue allows 8 pod sets"
+            ));
         }
-        class_of(self.view).map_err(Unadmitted::NoPriorityClass)?;
-        let held = self.kueue_workload().ok_or(Unadmitted::NoWorkload)?;
-        if let Some(why) = unadmitted(&held.content) {
-            return Err(why);
+        class_of(self.view)
+            .map_err(|class| format!("no WorkloadPriorityClass \"{class}\" exists"))?;
+        let name = name(self.view);
+        let Some(held) = &self.view.kueue().workload else {
+            let target = Target::Object(Surplus::KueueWorkload.kind(), name.clone());
+            return Err(match self.rejections(&target).first() {
+                Some(rejected) => format!("cannot create Workload {name}: {}", rejected.message),
+                None => format!("Workload {name} is being created"),
+            });
+        };
+        match unadmitted(&name, &held.content) {
+            Some(why) => Err(why),
+            None if requests_same(&held.content, queue, &pod_sets(self.view)) => Ok(&held.content),
+            None => Err(replaced(&name)),
         }
-        if !requests_same(&held.content, queue, &pod_sets(self.view)) {
-            return Err(Unadmitted::Outdated);
-        }
-        let status = &held.content.status;
+    }
+
+    /// The admission of a held workload, or why it has none.
+    pub fn admission(&self, queue: &str) -> Result<KueueStatus, Unadmitted> {
+        let held = self.admitted(queue)?;
+        let status = &held.status;
         let assigned = status.admission.iter().flat_map(|a| &a.pod_set_assignments);
         let mut out = KueueStatus {
             queue: queue.to_owned(),
             admitted: true,
             workload: name(self.view),
-            uid: held.uid.to_string(),
+            uid: held.metadata.uid.clone().unwrap_or_default(),
             spec_hash: spec_hash(self.spec()),
             pod_sets: Vec::new(),
         };
         for assignment in assigned {
-            let Some(group) = self
-                .spec()
-                .groups
-                .iter()
-                .find(|g| g.name == assignment.name)
-            else {
+            let mut groups = self.spec().groups.iter();
+            let Some(group) = groups.find(|g| g.name == assignment.name) else {
                 continue;
             };
-            let mut update = PodSetUpdate::default();
+            let mut set = KueuePodSet {
+                name: group.name.clone(),
+                count: self.spec().members_of(group),
+                ..KueuePodSet::default()
+            };
             for flavor in assignment.flavors.values() {
-                let spec = kueue.classes.flavors.get(flavor);
-                let spec = spec.ok_or_else(|| Unadmitted::NoFlavor(flavor.clone()))?;
-                update.node_selector.extend(spec.node_labels.clone());
-                update.tolerations.extend(spec.tolerations.clone());
+                let spec = self.view.kueue().classes.flavors.get(flavor);
+                let spec = spec.ok_or_else(|| format!("no ResourceFlavor \"{flavor}\" exists"))?;
+                set.node_selector.extend(spec.node_labels.clone());
+                set.tolerations.extend(spec.tolerations.clone());
             }
-            let checks = status.admission_checks.iter().flat_map(updates);
-            for own in checks.filter(|update| update.name == group.name) {
-                conflict(&update.node_selector, &own.node_selector)?;
-                update.labels.extend(own.labels.clone());
-                update.annotations.extend(own.annotations.clone());
-                update.node_selector.extend(own.node_selector.clone());
-                update.tolerations.extend(own.tolerations.clone());
+            let checks = status.admission_checks.iter();
+            let updates = checks.flat_map(|check| &check.pod_set_updates);
+            for update in updates.filter(|update| update.name == group.name) {
+                conflict(&set.node_selector, &update.node_selector)?;
+                set.labels.extend(update.labels.clone());
+                set.annotations.extend(update.annotations.clone());
+                set.node_selector.extend(update.node_selector.clone());
+                set.tolerations.extend(update.tolerations.clone());
             }
-            out.pod_sets
-                .push(assigned_to(group, self.spec().members_of(group), update)?);
+            suits(group, &set)?;
+            out.pod_sets.push(set);
         }
-        if out.pod_sets.len() < groups {
-            return Err(Unadmitted::Waiting(None));
+        if out.pod_sets.len() < self.counts().len() {
+            return Err(waits_for_quota(&out.workload).into());
         }
         Ok(out)
     }
 }
 
-fn updates(check: &AdmissionCheck) -> &[PodSetUpdate] {
-    &check.pod_set_updates
-}
-
-/// What an update adds to the pods of a group. Kueue refuses an admission that contradicts the
-/// template, too.
-fn assigned_to(group: &Group, count: i32, update: PodSetUpdate) -> Result<KueuePodSet, Unadmitted> {
-    let template = &group.template.0;
-    let selector = template
-        .spec
-        .as_ref()
-        .and_then(|s| s.node_selector.as_ref());
-    let metadata = template.metadata.as_ref();
+/// Kueue refuses an admission that contradicts the template of the group, too.
+fn suits(group: &Group, added: &KueuePodSet) -> Result<(), Unadmitted> {
     let none = BTreeMap::new();
-    conflict(selector.unwrap_or(&none), &update.node_selector)?;
+    let (spec, metadata) = (
+        group.template.0.spec.as_ref(),
+        group.template.0.metadata.as_ref(),
+    );
+    let selector = spec.and_then(|s| s.node_selector.as_ref());
+    conflict(selector.unwrap_or(&none), &added.node_selector)?;
     let labels = metadata.and_then(|m| m.labels.as_ref());
-    conflict(labels.unwrap_or(&none), &update.labels)?;
+    conflict(labels.unwrap_or(&none), &added.labels)?;
     let annotations = metadata.and_then(|m| m.annotations.as_ref());
-    conflict(annotations.unwrap_or(&none), &update.annotations)?;
-    Ok(KueuePodSet {
-        name: group.name.clone(),
-        count,
-        node_selector: update.node_selector,
-        tolerations: update.tolerations,
-        labels: update.labels,
-        annotations: update.annotations,
-    })
+    conflict(annotations.unwrap_or(&none), &added.annotations)
 }
 
 fn conflict(
@@ -223,37 +215,46 @@ fn contains(stored: &Value, wanted: &Value) -> bool {
             let mut pairs = stored.iter().zip(wanted);
             stored.len() == wanted.len() && pairs.all(|(s, w)| contains(s, w))
         }
+        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
         _ => stored == wanted,
     }
 }
 
 /// Why Kueue does not let the pods of a Kueue Workload run. `None`: it is admitted.
-fn unadmitted(workload: &KueueWorkload) -> Option<Unadmitted> {
+fn unadmitted(name: &str, workload: &KueueWorkload) -> Option<String> {
     let status = &workload.status;
     let message = |type_: &str| {
-        let condition = status.conditions.iter().find(|c| c.type_ == type_);
-        condition.map(|c| format!("{}: {}", c.reason, c.message))
+        let condition = find(&status.conditions, type_)?;
+        Some(format!("{}: {}", condition.reason, condition.message))
     };
-    let says = |type_| message(type_).unwrap_or_default();
-    if workload.metadata.deletion_timestamp.is_some() {
-        Some(Unadmitted::Outdated)
+    let evicted = message(kueue_conditions::EVICTED).unwrap_or_default();
+    let reserved = status.is(kueue_conditions::QUOTA_RESERVED);
+    Some(if workload.metadata.deletion_timestamp.is_some() {
+        replaced(name)
     } else if status.is(kueue_conditions::FINISHED) {
-        Some(Unadmitted::Finished(says(kueue_conditions::FINISHED)))
+        let why = message(kueue_conditions::FINISHED).unwrap_or_default();
+        format!("Workload {name} has ended ({why}); suspend and resume to request quota again")
     } else if workload.spec.active == Some(false) {
-        Some(Unadmitted::Deactivated(says(kueue_conditions::EVICTED)))
-    } else if status.is(kueue_conditions::EVICTED) && status.is(kueue_conditions::QUOTA_RESERVED) {
-        Some(Unadmitted::Evicted(says(kueue_conditions::EVICTED)))
+        let separator = if evicted.is_empty() { "" } else { ": " };
+        format!("Workload {name} is deactivated{separator}{evicted}")
+    } else if status.is(kueue_conditions::EVICTED) && reserved {
+        format!("evicted: {evicted}")
     } else if !status.is(kueue_conditions::ADMITTED) {
-        let mut pending = status
-            .admission_checks
-            .iter()
-            .filter(|c| c.state != "Ready");
-        let reserved = status.is(kueue_conditions::QUOTA_RESERVED);
-        let check = pending.find(|_| reserved);
+        let mut checks = status.admission_checks.iter();
+        let check = checks.find(|c| reserved && c.state != "Ready");
         let check = check.map(|c| format!("check {}: {}: {}", c.name, c.state, c.message));
-        let waits = || message(kueue_conditions::QUOTA_RESERVED);
-        Some(Unadmitted::Waiting(check.or_else(waits)))
+        check
+            .or_else(|| message(kueue_conditions::QUOTA_RESERVED))
+            .unwrap_or_else(|| waits_for_quota(name))
     } else {
-        None
-    }
+        return None;
+    })
+}
+
+fn replaced(name: &str) -> String {
+    format!("Workload {name} is being replaced")
+}
+
+fn waits_for_quota(name: &str) -> String {
+    format!("Workload {name} waits for quota")
 }

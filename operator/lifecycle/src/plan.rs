@@ -3,7 +3,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::scheduling::v1beta1;
 use lockstep_api::ids::{ResourceVersion, Uid};
-use lockstep_api::kueue::{KueueWorkload, KueueWorkloadStatus};
+use lockstep_api::kueue::KueueWorkload;
 use lockstep_api::member::Member;
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkloadStatus, Workload};
 
@@ -87,21 +87,6 @@ pub enum Action {
         name: String,
         uid: Uid,
     },
-    /// Write the status of a Kueue Workload.
-    UpdateQuota {
-        name: String,
-        uid: Uid,
-        resource_version: ResourceVersion,
-        status: Box<KueueWorkloadStatus>,
-    },
-    /// Remove the finalizer by which a Kueue Workload waits for the workload's pods.
-    ReleaseQuota {
-        name: String,
-        uid: Uid,
-        resource_version: ResourceVersion,
-        /// The finalizers that remain.
-        finalizers: Vec<String>,
-    },
     /// Delete the workload itself after its time to live.
     DeleteWorkload {
         uid: Uid,
@@ -133,7 +118,6 @@ impl Action {
             Self::CreatePod { .. } => ("create", "Pod"),
             Self::DeletePod { .. } => ("delete", "Pod"),
             Self::DeleteSurplus { surplus, .. } => ("delete", surplus.kind()),
-            Self::UpdateQuota { .. } | Self::ReleaseQuota { .. } => ("update", KUEUE_WORKLOAD),
             Self::DeleteWorkload { .. } => ("delete", "TrainingWorkload"),
             Self::DryRun { .. } => ("validate", "Pod"),
         }
@@ -142,6 +126,11 @@ impl Action {
     pub fn rank(&self) -> u8 {
         match self {
             Self::Create(_) => 0,
+            // Pods do not wait for it.
+            Self::Update {
+                object: Object::KueueWorkload(_),
+                ..
+            } => 10,
             Self::Update { .. } => 1,
             Self::Unpublish { .. } => 2,
             Self::MarkDisrupted { .. } => 3,
@@ -151,10 +140,8 @@ impl Action {
             Self::Publish { .. } => 7,
             Self::CreatePod { .. } => 8,
             Self::DeleteSurplus { .. } => 9,
-            Self::UpdateQuota { .. } => 10,
-            Self::ReleaseQuota { .. } => 11,
-            Self::DeleteWorkload { .. } => 12,
-            Self::DryRun { .. } => 13,
+            Self::DeleteWorkload { .. } => 11,
+            Self::DryRun { .. } => 12,
         }
     }
 }

@@ -158,20 +158,20 @@ pub struct NativePodGroup {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KueueView {
     pub access: KueueAccess,
-    /// Kueue Workloads that the workload controls, by name.
-    pub workloads: BTreeMap<String, Held<KueueWorkload>>,
+    /// The Kueue Workload of the workload, by its name and owner.
+    pub workload: Option<Held<KueueWorkload>>,
     pub classes: Arc<KueueClasses>,
 }
 
 /// Whether Kueue's objects are known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KueueAccess {
     /// Not listed yet.
     #[default]
     Unread,
     NotServed,
     /// In this version.
-    Served(String),
+    Served(&'static str),
 }
 
 /// Objects of Kueue without namespace, by name.

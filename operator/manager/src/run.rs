@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use kube::core::ApiResource;
 use lockstep_api::NodeHealthMode;
 use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_common::endpoints::SharedRegistry;
@@ -24,15 +23,14 @@ use crate::api::metrics::RequestMetrics;
 use crate::clock::{Clock, Random};
 use crate::config::Config;
 use crate::config::live::LiveSettings;
+use crate::discovery::{KUEUE, PROVISIONING_REQUESTS};
 use crate::events::{self, Events, Publisher};
 use crate::gauges::{Gauges, WorkloadSeries};
 use crate::health::Health;
 use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
-use crate::kueue;
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
 use crate::node_health;
-use crate::provisioning::discovery;
 use crate::provisioning::task::Provisioner;
 use crate::queue::{InHand, Queue, QueueMetrics};
 use crate::resync::resync;
@@ -129,16 +127,10 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let agents = config.agent_selector(&namespace).namespace;
     let settings = config.scheduler_settings([&namespace, &agents]);
     let (nominations, keeps_nominations) = signal::channel(false);
-    let (served, requests) = signal::channel(None);
     let live = LiveSettings::new(settings, preemption, keeps_nominations);
 
     let mut background = JoinSet::new();
     wiring.watch(&mut background, nominations, namespace.clone());
-    if config.autoscaler.mode == AutoscalerMode::ProvisioningRequest {
-        let watching = wiring.watching();
-        let found = discovery::follow(wiring.index.clone(), watching, served);
-        background.spawn(found);
-    }
     background.spawn(node_health::follow(wiring.index.clone(), node_health));
     let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
@@ -146,7 +138,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     // Cancelled after all work has stopped.
     let release = CancellationToken::new();
     let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
-    let work = wiring.work(live, events, requests, tenure.clone(), stop.clone());
+    let work = wiring.work(live, events, tenure.clone(), stop.clone());
     let mut work = Box::pin(lead(tenure, wiring.index.clone(), work, stop));
 
     tokio::select! {
@@ -229,20 +221,19 @@ impl Wiring {
         }
     }
 
-    fn watching(&self) -> Watching {
-        Watching {
+    fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>, namespace: String) {
+        let watching = Watching {
             client: self.clients.read.clone(),
             backoff: self.config.watch_backoff(),
             random: self.random.clone(),
             errors: self.metrics.watch_errors.clone(),
-        }
-    }
-
-    fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>, namespace: String) {
-        let watching = self.watching();
+        };
         watch_all(&self.index, &watching, tasks);
         if self.config.kueue.enabled {
-            tasks.spawn(kueue::follow(self.index.clone(), watching.clone()));
+            tasks.spawn(KUEUE.follow(self.index.clone(), watching.clone()));
+        }
+        if self.config.autoscaler.mode == AutoscalerMode::ProvisioningRequest {
+            tasks.spawn(PROVISIONING_REQUESTS.follow(self.index.clone(), watching.clone()));
         }
         let read = self.clients.read.clone();
         let discovery = Discovery {
@@ -306,7 +297,6 @@ impl Wiring {
         &self,
         live: LiveSettings,
         events: Events,
-        requests: signal::Receiver<Option<ApiResource>>,
         tenure: Tenure,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + use<> {
@@ -331,7 +321,6 @@ impl Wiring {
             self.index.clone(),
             self.clock.clone(),
             self.config.provisioning_settings(),
-            requests,
             &self.clients,
             self.config.resync_period(),
         );

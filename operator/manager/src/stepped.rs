@@ -34,7 +34,6 @@ use crate::index::{Feeds, Index};
 use crate::lease::{Leadership, Tenure};
 use crate::policy_check::PolicyMetric;
 use crate::process;
-use crate::provisioning::discovery::resource;
 use crate::provisioning::task::Provisioner;
 use crate::queue::{InHand, Queue, RetryBackoff};
 use crate::run::Metrics;
@@ -100,13 +99,12 @@ impl SteppedManager {
         index.use_autoscaler(provisioning.mode, &provisioning.namespace);
         let (events, reports) = Events::channel(Counter::default());
         // In a process, a separate task discovers the version.
-        let served = watch::channel(Some(resource(AUTOSCALING_VERSIONS[0]))).1;
+        index.set_requests_version(Some(AUTOSCALING_VERSIONS[0]));
         let controller = unguarded(controller);
         let provisioner = Provisioner::new(
             index.clone(),
             clock.clone(),
             provisioning,
-            served,
             // Sequential, as below.
             &Clients {
                 pace: Pace::new(1),
@@ -159,8 +157,8 @@ impl SteppedManager {
     }
 
     /// In a process, a separate task finds the served version of Kueue's API.
-    pub fn deliver_kueue_version(&mut self, version: Option<&str>) {
-        self.index.set_kueue_version(version.map(str::to_owned));
+    pub fn deliver_kueue_version(&mut self, version: Option<&'static str>) {
+        self.index.set_kueue_version(version);
     }
 
     /// In a process, a separate task watches these groups.

@@ -50,7 +50,7 @@ fn collect_orphans(store: &mut Store) -> bool {
     let elsewhere = |owner: &Value| {
         !WatchedKind::ALL
             .into_iter()
-            .any(|kind| owner["kind"] == kind.name())
+            .any(|kind| owner["kind"] == kind.as_str())
     };
     let owned = |key: &Key, owners: &[Value]| {
         owners.iter().any(elsewhere)

@@ -50,7 +50,6 @@ impl SimCluster {
                 flavors: [("nvidia.com/gpu".to_owned(), flavor.to_owned())].into(),
             });
             w.status.admission = Some(QuotaAdmission {
-                cluster_queue: "cq".into(),
                 pod_set_assignments: assigned.collect(),
             });
             let mut set = |type_: &str, value| {

@@ -189,7 +189,7 @@ impl Manager {
             let ending = matches!(&event, Event::Apply(object) if ends(object));
             self.stepped
                 .deliver(kind, event)
-                .unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
+                .unwrap_or_else(|error| panic!("{}: {error}", kind.as_str()));
             if ending {
                 return true;
             }

@@ -9,7 +9,7 @@ use super::doctor::{absent, versions};
 use super::workloads::permitted;
 use crate::doctor_facts::AutoscalerFacts;
 use crate::problem::Problem;
-use crate::published::Integrations;
+use crate::published::AutoscalerPart;
 
 const REQUESTS: &str = "provisioningrequests";
 /// Rights of the manager for ProvisioningRequests: verb, group, resource, subresource.
@@ -30,7 +30,7 @@ impl ClusterReader {
     /// What the configured mode needs, for the manager with this account.
     pub(super) async fn autoscaler(
         &self,
-        configured: &Integrations,
+        configured: &AutoscalerPart,
         groups: &APIGroupList,
         account: Option<&str>,
     ) -> Result<AutoscalerFacts, Problem> {
@@ -42,13 +42,13 @@ impl ClusterReader {
             let mut resources = list.iter().flat_map(|l| &l.resources);
             serves_requests |= resources.any(|r| r.name == REQUESTS);
         }
-        let rights = match configured.autoscaler {
+        let rights = match configured.mode {
             AutoscalerMode::Off => &[][..],
             AutoscalerMode::ProvisioningRequest => &OF_REQUESTS[..],
             AutoscalerMode::Pods => &OF_PODS[..],
         };
-        let namespace = configured.signal_namespace.clone();
-        let namespace_exists = if configured.autoscaler == AutoscalerMode::Pods {
+        let namespace = configured.namespace.clone();
+        let namespace_exists = if configured.mode == AutoscalerMode::Pods {
             let api: Api<Namespace> = Api::all(self.client.clone());
             let found = self.send(api.get_opt(&namespace), "namespaces").await;
             permitted(found)?.map(|found| found.is_some())
@@ -56,7 +56,7 @@ impl ClusterReader {
             None
         };
         Ok(AutoscalerFacts {
-            mode: configured.autoscaler,
+            mode: configured.mode,
             namespace,
             namespace_exists,
             serves_requests,

@@ -31,7 +31,7 @@ use crate::doctor_facts::{
 use crate::logs::LogSource;
 use crate::objects::holds;
 use crate::problem::Problem;
-use crate::published::{Integrations, integrations};
+use crate::published::{AutoscalerPart, KueuePart, ManagerConfig, SchedulingPart};
 
 /// Default namespace of the manager.
 const NAMESPACE: &str = "lockstep-system";
@@ -68,10 +68,10 @@ impl ClusterReader {
             .unwrap_or_else(|| NAMESPACE.to_owned());
         let account = deployments.first().map(|manager| manager.account.as_str());
         let autoscaler = match &integrations {
-            Some(found) => Some(self.autoscaler(found, &groups, account).await?),
+            Some((_, found, _)) => Some(self.autoscaler(found, &groups, account).await?),
             None => None,
         };
-        let enabled = integrations.as_ref().map(|found| found.kueue);
+        let enabled = integrations.as_ref().map(|(.., kueue)| kueue.enabled);
         let kueue = self.kueue(&groups, enabled, account).await?;
         let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let objects = absent(self.node_agents().await)?;
@@ -93,7 +93,7 @@ impl ClusterReader {
             rights: self.rights(namespace).await?,
             namespace: namespace.to_owned(),
             native,
-            backend: integrations.map(|found| found.backend),
+            backend: integrations.map(|(scheduling, ..)| scheduling.backend),
             autoscaler,
             kueue,
             objects: self.object_facts().await?,
@@ -219,9 +219,12 @@ impl ClusterReader {
         })
     }
 
-    async fn integrations(&self) -> Result<Option<Integrations>, Problem> {
+    async fn integrations(
+        &self,
+    ) -> Result<Option<(SchedulingPart, AutoscalerPart, KueuePart)>, Problem> {
         let config = permitted(self.manager_config(None).await)?.flatten();
-        Ok(config.and_then(|(_, text)| integrations(&text)))
+        let config = config.and_then(|(_, text)| ManagerConfig::parse(&text).ok());
+        Ok(config.map(|c| (c.scheduling, c.autoscaler, c.kueue)))
     }
 
     pub(super) async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {

@@ -2,11 +2,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{Duration, GroupVersionKind, PartialObjectMeta};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{Duration, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use lockstep_api::TrainingWorkload;
-use lockstep_api::kueue::{KUEUE_GROUP, QUEUE_LABEL};
+use lockstep_api::kueue::{KUEUE_GROUP, QUEUE_LABEL, kueue_resource};
 use serde_json::Value;
 
 use super::ClusterReader;
@@ -63,8 +63,7 @@ impl ClusterReader {
 
     /// LocalQueues, as `namespace/name`.
     async fn local_queues(&self, version: &str) -> Result<Option<BTreeSet<String>>, Problem> {
-        let kind = GroupVersionKind::gvk(KUEUE_GROUP, version, "LocalQueue");
-        let kind = ApiResource::from_gvk_with_plural(&kind, "localqueues");
+        let kind = kueue_resource(version, "LocalQueue");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         let params = ListParams::default();
         let list = self.send(api.list_metadata(&params), "localqueues").await;

@@ -16,10 +16,9 @@ pub(super) fn autoscaler(facts: &InstallFacts) -> Finding {
         AutoscalerMode::Pods => "signal-pods",
     };
     if let Some(lacks) = found.lacks.as_ref().filter(|lacks| !lacks.is_empty()) {
-        let lacks: Vec<&str> = lacks.iter().map(String::as_str).collect();
         return warn(format!(
             "no node is requested, because the manager may not {}: apply config/components/{component}",
-            some(&lacks)
+            some(lacks)
         ));
     }
     match found.mode {

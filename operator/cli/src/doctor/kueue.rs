@@ -42,17 +42,15 @@ fn enabled(kueue: &KueueFacts) -> Finding {
         ));
     };
     if let Some(lacks) = kueue.lacks.as_ref().filter(|lacks| !lacks.is_empty()) {
-        let lacks: Vec<&str> = lacks.iter().map(String::as_str).collect();
         return fail(format!(
             "workloads with a queue do not start, because the manager may not {}: apply config/components/kueue",
-            some(&lacks)
+            some(lacks)
         ));
     }
     if let Some(missing) = kueue.missing_queues.as_ref().filter(|q| !q.is_empty()) {
-        let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
         return warn(format!(
             "no such LocalQueue: {}; create it, or correct the label kueue.x-k8s.io/queue-name of its workloads",
-            some(&missing)
+            some(missing)
         ));
     }
     let Some(configuration) = &kueue.configuration else {

@@ -1,5 +1,15 @@
 //! Slots: free capacity for one pod of a shape on a node.
 
+use crate::cluster::Cluster;
+use crate::problem::NodeIx;
+
+impl Cluster {
+    /// Number of pods with this request that fit into the free capacity of the node.
+    pub fn slots(&self, node: NodeIx, request: &[i64]) -> u32 {
+        slots(self.free(node), request)
+    }
+}
+
 /// Number of pods with `request` that fit into `free`.
 pub(crate) fn slots(free: &[i64], request: &[i64]) -> u32 {
     slots_up_to(free, request, u32::MAX)

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use lockstep_api::TRAINING_GROUP;
 use lockstep_api::kueue::{
     FINALIZER, JOB_UID_LABEL, KUEUE_GROUP, KueueWorkload, KueueWorkloadSpec, KueueWorkloadStatus,
     MAX_TIME_LABEL, PRIORITY_LABEL, PROVISIONING_PREFIX, PodSetRequest, PriorityClassRef,
     kueue_workload_name,
 };
 use lockstep_api::tier::Tier;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::metadata::metadata;
 use super::pod::dry_run_pods;
@@ -18,7 +17,7 @@ use crate::observed::Observed;
 use crate::view::Priority;
 
 pub(crate) fn name(view: Observed<'_>) -> String {
-    kueue_workload_name("TrainingWorkload", TRAINING_GROUP, view.name(), view.uid())
+    kueue_workload_name(view.name(), view.uid())
 }
 
 /// Class and value of the priority in Kueue's queue. `Err`: the name of a missing
@@ -54,48 +53,36 @@ pub(crate) fn pod_sets(view: Observed<'_>) -> Vec<PodSetRequest> {
     let sets = groups.zip(pods).map(|(group, pod)| PodSetRequest {
         name: group.name.clone(),
         count: spec.members_of(group),
-        template: json!({"spec": template(&pod.spec.unwrap_or_default())}),
+        template: json!({"spec": template(pod.spec.unwrap_or_default())}),
     });
     sets.collect()
 }
 
 /// The fields on which quota and flavors depend. They are in all versions of Kueue.
-fn template(spec: &PodSpec) -> Value {
-    let containers = |all: &[Container]| -> Vec<Value> { all.iter().map(container).collect() };
-    let inits = spec.init_containers.as_deref().unwrap_or_default();
-    let mut out = json!({
-        "containers": containers(&spec.containers),
-        "initContainers": containers(inits),
-        "nodeSelector": spec.node_selector,
-        "affinity": spec.affinity,
-        "tolerations": spec.tolerations,
-        "priorityClassName": spec.priority_class_name,
-        "runtimeClassName": spec.runtime_class_name,
-        "overhead": spec.overhead,
-        "resourceClaims": spec.resource_claims,
-        "restartPolicy": spec.restart_policy,
-    });
-    prune(&mut out);
-    out
+fn template(spec: PodSpec) -> PodSpec {
+    let containers = |all: Vec<Container>| all.into_iter().map(container).collect();
+    PodSpec {
+        containers: containers(spec.containers),
+        init_containers: spec.init_containers.map(containers),
+        node_selector: spec.node_selector,
+        affinity: spec.affinity,
+        tolerations: spec.tolerations,
+        priority_class_name: spec.priority_class_name,
+        runtime_class_name: spec.runtime_class_name,
+        overhead: spec.overhead,
+        resource_claims: spec.resource_claims,
+        restart_policy: spec.restart_policy,
+        ..PodSpec::default()
+    }
 }
 
-fn container(container: &Container) -> Value {
-    json!({
-        "name": container.name,
-        "image": container.image,
-        "resources": container.resources,
-        "restartPolicy": container.restart_policy,
-    })
-}
-
-fn prune(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.values_mut().for_each(prune);
-            fields.retain(|_, v| !v.is_null() && *v != json!([]));
-        }
-        Value::Array(items) => items.iter_mut().for_each(prune),
-        _ => {}
+fn container(container: Container) -> Container {
+    Container {
+        name: container.name,
+        image: container.image,
+        resources: container.resources,
+        restart_policy: container.restart_policy,
+        ..Container::default()
     }
 }
 

@@ -10,8 +10,6 @@ mod demand_pod;
 mod input;
 mod requests;
 mod signal_pods;
-#[cfg(test)]
-mod tests;
 
 use lockstep_api::scheduling::AutoscalerMode;
 

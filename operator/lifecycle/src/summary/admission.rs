@@ -6,8 +6,8 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::words::{checkpoint_wait, count, placed_in_part, time};
 
+use super::notes;
 use super::value::{ConditionValue, condition};
-use super::{notes, quota};
 use crate::facts::{Facts, PlacementState};
 use crate::gangs::PlacementView;
 use crate::ledger::{GangLedger, Ledger};
@@ -45,7 +45,7 @@ impl Admission<'_, '_> {
         if !has_members(self.facts) {
             return condition(false, reasons::NO_MEMBERS, "all groups have 0 replicas");
         }
-        if let Some(message) = quota::wait(self.facts, self.ledger) {
+        if let Some(message) = notes::quota_wait(self.facts, self.ledger) {
             return condition(false, reasons::WAITING_FOR_QUOTA, message);
         }
         if self.ledger.applied.is_none() {

@@ -11,9 +11,9 @@ use super::admission::{Admission, partial_gangs};
 use super::checkpoint::checkpoint_requested;
 use super::counts::Counts;
 use super::node_leaving::node_leaving;
+use super::notes;
 use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
-use super::{notes, quota};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::messages::{Restarts, avoided_nodes};
@@ -176,7 +176,7 @@ fn suspended(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
         let ending = notes::still_ending(facts).unwrap_or_default();
         let message = format!("spec.suspend is true{ending}");
         condition(true, reasons::SUSPENDED, message)
-    } else if let Some(message) = quota::wait(facts, ledger) {
+    } else if let Some(message) = notes::quota_wait(facts, ledger) {
         condition(true, reasons::WAITING_FOR_QUOTA, message)
     } else {
         condition(false, reasons::RESUMED, "spec.suspend is false")

@@ -9,7 +9,6 @@ mod conditions;
 pub(crate) mod counts;
 mod node_leaving;
 mod notes;
-mod quota;
 mod supervision;
 mod value;
 

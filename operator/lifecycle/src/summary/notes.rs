@@ -14,6 +14,17 @@ fn live<'f>(facts: &'f Facts<'_>, ledger: &Ledger, gang: &Gang) -> Vec<&'f PodVi
     pods.filter(|p| p.is_live()).collect()
 }
 
+/// What the workload waits for while Kueue has not admitted it. `None` if it is not held for quota.
+pub(super) fn quota_wait(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
+    let quota = ledger.kueue.as_ref().filter(|quota| !quota.admitted)?;
+    let queue = &quota.queue;
+    let (why, ending) = (
+        facts.quota_wait(queue),
+        still_ending(facts).unwrap_or_default(),
+    );
+    Some(format!("queue {queue} of Kueue: {why}{ending}"))
+}
+
 /// Lockstep's preemption uses the gang's priority, but kube-scheduler and kubelets use the pod's
 /// priority.
 pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<ConditionValue> {

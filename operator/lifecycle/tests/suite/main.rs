@@ -34,6 +34,7 @@ mod outages;
 mod placements;
 mod preemption;
 mod property;
+mod provisioning;
 mod reality;
 mod repairs;
 mod replacements;

@@ -61,6 +61,14 @@ impl Written {
             .map(Self::At)
             .ok_or_else(|| ApiError::new(ErrorClass::Other, "the answer has no resourceVersion"))
     }
+
+    /// The version to await; `None`: nothing was changed.
+    pub fn version(self) -> Option<ResourceVersion> {
+        match self {
+            Self::At(version) => Some(version),
+            Self::Unchanged => None,
+        }
+    }
 }
 
 /// Reads one object with `list`, which watches need anyway, so the ClusterRole needs no `get`.

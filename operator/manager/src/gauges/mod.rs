@@ -82,8 +82,8 @@ impl Collector for Gauges {
         let pending = self.index.pending();
         let synced = WatchedKind::always().map(|k| {
             (
-                [("kind", k.name())],
-                i64::from(!pending.contains(&k.name())),
+                [("kind", k.as_str())],
+                i64::from(!pending.contains(&k.as_str())),
             )
         });
         gauge(
@@ -98,11 +98,11 @@ impl Collector for Gauges {
             .counts()
             .into_iter()
             .filter(|(kind, count)| *count > 0 || !WatchedKind::OPTIONAL.contains(kind))
-            .map(|(kind, count)| ([("kind", kind.name())], count as i64));
+            .map(|(kind, count)| ([("kind", kind.as_str())], count as i64));
         let mut unreadable: BTreeMap<&str, i64> =
-            WatchedKind::always().map(|k| (k.name(), 0)).collect();
+            WatchedKind::always().map(|k| (k.as_str(), 0)).collect();
         for (kind, _) in state.unreadable.keys() {
-            *unreadable.entry(kind.name()).or_default() += 1;
+            *unreadable.entry(kind.as_str()).or_default() += 1;
         }
         let of_leader =
             (leads == 1).then(|| OfLeader::of(&state, &self.accelerators, self.clock.wall()));

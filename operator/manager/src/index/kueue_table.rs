@@ -1,12 +1,12 @@
 //! Kueue's objects in the index.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
-use lockstep_api::kueue::KueueWorkload;
-use lockstep_lifecycle::view::{Held, KueueAccess, KueueClasses, KueueView};
+use lockstep_api::kueue::{KueueWorkload, kueue_workload_name};
+use lockstep_lifecycle::view::{Held, KueueAccess, KueueClasses, KueueView, WorkloadId};
 
 use super::watched_kind::WatchedKind;
 
@@ -21,10 +21,9 @@ pub(super) const NEEDED: [WatchedKind; 3] = [
 pub struct KueueTable {
     pub(super) access: KueueAccess,
     /// Version that is watched.
-    pub(super) version: Option<String>,
+    pub(super) version: Option<&'static str>,
     pub(super) listed: BTreeSet<WatchedKind>,
     pub(super) workloads: BTreeMap<Key, OwnedWorkload>,
-    pub(super) by_owner: HashMap<Uid, BTreeSet<Key>>,
     pub(super) classes: Arc<KueueClasses>,
 }
 
@@ -58,7 +57,7 @@ impl KueueTable {
     }
 
     /// Forgets all objects. `version`: the one that is watched from now on.
-    pub(super) fn reset(version: Option<String>) -> Self {
+    pub(super) fn reset(version: Option<&'static str>) -> Self {
         Self {
             access: match version {
                 Some(_) => KueueAccess::Unread,
@@ -69,28 +68,14 @@ impl KueueTable {
         }
     }
 
-    pub(super) fn view(&self, namespace: &str, workload: &Uid) -> KueueView {
-        let own = self.by_owner.get(workload).into_iter().flatten();
-        let own = own.filter(|key| *key.namespace == *namespace);
-        let workloads = own.filter_map(|key| {
-            let entry = self.workloads.get(key)?;
-            Some((key.name.to_string(), entry.held.clone()))
-        });
+    pub(super) fn view(&self, workload: &WorkloadId) -> KueueView {
+        let name = kueue_workload_name(&workload.name, workload.uid.as_str());
+        let named = self.workloads.get(&Key::new(&workload.namespace, name));
+        let own = named.filter(|entry| entry.owner == workload.uid);
         KueueView {
-            access: self.access.clone(),
-            workloads: workloads.collect(),
+            access: self.access,
+            workload: own.map(|entry| entry.held.clone()),
             classes: self.classes.clone(),
         }
-    }
-
-    pub(super) fn remove(&mut self, key: &Key) -> Option<OwnedWorkload> {
-        let old = self.workloads.remove(key)?;
-        if let Some(keys) = self.by_owner.get_mut(&old.owner) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_owner.remove(&old.owner);
-            }
-        }
-        Some(old)
     }
 }

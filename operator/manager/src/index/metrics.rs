@@ -17,7 +17,7 @@ impl WatchErrors {
     pub fn register(registry: &mut Registry) -> Self {
         let errors = Self::default();
         for kind in WatchedKind::always() {
-            let kind = kind.name();
+            let kind = kind.as_str();
             drop(errors.0.get_or_create(&KindLabel { kind }));
         }
         let help = "Watches that failed";

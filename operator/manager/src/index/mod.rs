@@ -46,8 +46,8 @@ pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
 pub use view::ViewInputs;
 pub use views::member;
-pub(crate) use watch::watch_requests;
-pub use watch::{Watching, watch_all, watch_kueue, watch_native};
+pub use watch::{Watching, watch_all, watch_native};
+pub(crate) use watch::{watch_kueue, watch_requests};
 pub use watched_kind::WatchedKind;
 
 use crate::clock::{Clock, Random};
@@ -129,7 +129,7 @@ impl Index {
 
     /// Forgets Kueue's objects. `version`: the one that is watched from now on; `None`: Kueue's API is
     /// not served.
-    pub(crate) fn set_kueue_version(&self, version: Option<String>) {
+    pub(crate) fn set_kueue_version(&self, version: Option<&'static str>) {
         let mut state = self.state.write();
         state.kueue = KueueTable::reset(version);
         let workloads = state.workloads.keys().cloned().collect();
@@ -231,7 +231,9 @@ impl Index {
         self.provisioning.notified().await;
     }
 
-    pub(crate) fn wake_provisioning(&self) {
+    /// `version`: in which `ProvisioningRequest`s are served; `None`: they are not.
+    pub(crate) fn set_requests_version(&self, version: Option<&'static str>) {
+        self.state.write().provisioning.version = version;
         self.provisioning.notify_one();
     }
 
@@ -246,7 +248,7 @@ impl Index {
 
     /// Kinds whose first list is incomplete.
     pub fn pending(&self) -> Vec<&'static str> {
-        self.pending.borrow().iter().map(|k| k.name()).collect()
+        self.pending.borrow().iter().map(|k| k.as_str()).collect()
     }
 
     pub async fn synced(&self) {
@@ -285,14 +287,16 @@ struct Feed<W: Watched> {
     kind: std::marker::PhantomData<fn() -> W>,
 }
 
-impl<W: Watched> Feed<W> {
-    fn new() -> Self {
+impl<W: Watched> Default for Feed<W> {
+    fn default() -> Self {
         Self {
             listing: None,
             kind: std::marker::PhantomData,
         }
     }
+}
 
+impl<W: Watched> Feed<W> {
     fn handle(&mut self, index: &Index, event: Event<W::Received>) {
         let mut touched = Touched::default();
         match event {
@@ -372,7 +376,7 @@ impl<W: Watched> Feed<W> {
                 W::apply(&mut state, &index.agents, key, object, touched);
             }
             Err(error) => {
-                warn!(object = %key, kind = W::KIND.name(), error, "unreadable object left alone");
+                warn!(object = %key, kind = W::KIND.as_str(), error, "unreadable object left alone");
                 W::delete(&mut state, &key, touched);
                 state.unreadable.insert((W::KIND, key), error);
             }

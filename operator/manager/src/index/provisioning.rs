@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::core::ApiResource;
 use lockstep_api::PodGroup;
 use lockstep_api::ids::Uid;
 use lockstep_api::member::Member;
 use lockstep_api::names::{labels, provisioning_request_name};
+use lockstep_api::provisioning::ProvisioningRequest;
 use lockstep_api::scheduling::{AutoscalerMode, NodeDemand, ProvisioningPhase};
 use lockstep_lifecycle::gangs::ProvisionedRequest;
 use lockstep_lifecycle::provisioning::{
@@ -143,6 +145,11 @@ impl State {
             name: request.state.name.clone(),
             class: request.class.clone(),
         })
+    }
+
+    /// The served resource of `ProvisioningRequest`s.
+    pub fn requests_resource(&self) -> Option<ApiResource> {
+        self.provisioning.version.map(ProvisioningRequest::resource)
     }
 
     /// Input of the decision which objects show the demand.

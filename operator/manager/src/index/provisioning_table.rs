@@ -19,6 +19,8 @@ pub(super) struct HeldRequest {
 pub(super) struct ProvisioningTable {
     pub mode: AutoscalerMode,
     pub namespace: String,
+    /// Version in which `ProvisioningRequest`s are served.
+    pub version: Option<&'static str>,
     /// Pod groups with a demand, open or not.
     pub demanding: BTreeSet<Key>,
     pub signal_pods: BTreeMap<String, SignalPod>,

@@ -50,11 +50,11 @@ impl Fixture {
     }
 
     fn see<W: Watched>(&self, object: &Value) {
-        Feed::<W>::new().handle(&self.index, Event::Apply(received(object)));
+        Feed::<W>::default().handle(&self.index, Event::Apply(received(object)));
     }
 
     fn gone<W: Watched>(&self, object: &Value) {
-        Feed::<W>::new().handle(&self.index, Event::Delete(received(object)));
+        Feed::<W>::default().handle(&self.index, Event::Delete(received(object)));
     }
 
     /// Workloads that need a pass since the last call.
@@ -178,7 +178,7 @@ async fn a_pod_of_another_namespace_is_no_member_whatever_it_says() {
         Vec::<String>::new(),
         "nor does it wake the workload"
     );
-    Feed::<Pods>::new().handle(&f.index, Event::Delete(received(&forged)));
+    Feed::<Pods>::default().handle(&f.index, Event::Delete(received(&forged)));
     assert_eq!(f.dirty().await, Vec::<String>::new());
 }
 
@@ -206,7 +206,7 @@ async fn the_last_disrupted_pod_of_a_member_is_kept_until_the_member_has_another
         let pods = view.unwrap().disrupted.into_values();
         pods.map(|pod| pod.name.clone()).collect::<Vec<_>>()
     };
-    let gone = |pod: &Value| Feed::<Pods>::new().handle(&f.index, Event::Delete(received(pod)));
+    let gone = |pod: &Value| Feed::<Pods>::default().handle(&f.index, Event::Delete(received(pod)));
     for (name, namespace, disrupted, expected) in [
         ("a", "ml", "True", &["a"][..]),
         ("b", "ml", "False", &[]),
@@ -233,7 +233,7 @@ async fn the_last_disrupted_pod_of_a_member_is_kept_until_the_member_has_another
     gone(&replaced);
     gone(&newer);
     assert!(kept().is_empty(), "the last pod was not disrupted");
-    Feed::<Workloads>::new().handle(&f.index, Event::Delete(received(&workload("llama"))));
+    Feed::<Workloads>::default().handle(&f.index, Event::Delete(received(&workload("llama"))));
     f.see::<Workloads>(&workload("llama"));
     assert!(kept().is_empty());
 }

@@ -62,7 +62,7 @@ impl State {
                 workloads: named(&self.native_workloads, &id),
                 pod_groups: named(&self.native_pod_groups, &id),
             },
-            kueue: self.kueue.view(&key.namespace, &id.uid),
+            kueue: self.kueue.view(&id),
             service: self.services.get(&Key::new(&key.namespace, service)).map(
                 |(owner, service)| Held {
                     owned: owner.as_ref() == Some(&id.uid),

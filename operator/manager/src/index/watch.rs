@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
-use lockstep_api::kueue::KUEUE_GROUP;
+use lockstep_api::kueue::kueue_resource;
 use lockstep_api::names::labels;
+use lockstep_api::provisioning::ProvisioningRequest;
 use lockstep_common::watch::{self, WatchHandler, requested_wait};
 use tokio::task::JoinSet;
 
@@ -39,7 +40,7 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
     let ours = everything.clone().labels(labels::WORKLOAD_UID);
     macro_rules! spawn {
         ($($kind:ty),* $(,)?) => {
-            $(tasks.spawn(follow::<$kind>(index.clone(), watching.clone(), everything.clone()));)*
+            $(follow::<$kind>(index, watching, everything.clone(), tasks);)*
         };
     }
     spawn!(
@@ -58,87 +59,86 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
         Quotas,
         Namespaces,
     );
-    tasks.spawn(follow::<Services>(index.clone(), watching.clone(), ours));
+    follow::<Services>(index, watching, ours, tasks);
 }
 
 /// Watches native groups, until the tasks are dropped.
 pub fn watch_native(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()>) {
     let all = watcher::Config::default();
-    let (index, watching) = (index.clone(), watching.clone());
-    tasks.spawn(follow::<NativeWorkloads>(
-        index.clone(),
-        watching.clone(),
-        all.clone(),
-    ));
-    tasks.spawn(follow::<NativePodGroups>(index, watching, all));
+    follow::<NativeWorkloads>(index, watching, all.clone(), tasks);
+    follow::<NativePodGroups>(index, watching, all, tasks);
 }
 
-/// Watches requests of Cluster Autoscaler in a served version, and the templates of Lockstep's, until
-/// the tasks are dropped.
+/// Watches requests of Cluster Autoscaler in the served version, and the templates of Lockstep's,
+/// until the tasks are dropped.
 pub(crate) fn watch_requests(
     index: &Arc<Index>,
     watching: &Watching,
-    requests: &ApiResource,
+    version: Option<&'static str>,
     tasks: &mut JoinSet<()>,
 ) {
-    let everything = watcher::Config::default();
-    let ours = everything.clone().labels(labels::WORKLOAD_UID);
-    let api = Api::<DynamicObject>::all_with(watching.client.clone(), requests);
-    let (index, watching) = (index.clone(), watching.clone());
-    tasks.spawn(follow::<PodTemplates>(
-        index.clone(),
-        watching.clone(),
-        ours,
-    ));
-    tasks.spawn(follow_api::<ProvisioningRequests>(
-        api, index, watching, everything,
-    ));
+    index.set_requests_version(version);
+    if let Some(version) = version {
+        let ours = watcher::Config::default().labels(labels::WORKLOAD_UID);
+        follow::<PodTemplates>(index, watching, ours, tasks);
+        let resource = ProvisioningRequest::resource(version);
+        follow_served::<ProvisioningRequests>(index, watching, &resource, tasks);
+    }
 }
 
-/// Watches Kueue's objects in this version, until the tasks are dropped.
-pub fn watch_kueue(
+/// Watches Kueue's objects in the served version, until the tasks are dropped.
+pub(crate) fn watch_kueue(
     index: &Arc<Index>,
     watching: &Watching,
-    version: &str,
+    version: Option<&'static str>,
     tasks: &mut JoinSet<()>,
 ) {
-    let api = |kind: &str| {
-        let kind = GroupVersionKind::gvk(KUEUE_GROUP, version, kind);
-        let resource = ApiResource::from_gvk(&kind);
-        Api::<DynamicObject>::all_with(watching.client.clone(), &resource)
-    };
-    macro_rules! spawn {
-        ($($watched:ty, $kind:literal;)*) => {
-            $(tasks.spawn(follow_api::<$watched>(api($kind), index.clone(), watching.clone(), watcher::Config::default()));)*
-        };
+    index.set_kueue_version(version);
+    if let Some(version) = version {
+        let resource = |kind| kueue_resource(version, kind);
+        follow_served::<KueueWorkloads>(index, watching, &resource("Workload"), tasks);
+        follow_served::<Flavors>(index, watching, &resource("ResourceFlavor"), tasks);
+        let classes = resource("WorkloadPriorityClass");
+        follow_served::<WorkloadPriorityClasses>(index, watching, &classes, tasks);
     }
-    spawn!(
-        KueueWorkloads, "Workload";
-        Flavors, "ResourceFlavor";
-        WorkloadPriorityClasses, "WorkloadPriorityClass";
-    );
 }
 
-async fn follow<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config)
-where
+fn follow<W: Watched>(
+    index: &Arc<Index>,
+    watching: &Watching,
+    config: watcher::Config,
+    tasks: &mut JoinSet<()>,
+) where
     W::Received: Resource<DynamicType = ()>,
 {
-    let api = Api::<W::Received>::all(watching.client.clone());
-    follow_api::<W>(api, index, watching, config).await;
+    let api = Api::all(watching.client.clone());
+    tasks.spawn(feed::<W>(api, index.clone(), watching.clone(), config));
 }
 
-async fn follow_api<W: Watched>(
+/// The same for a kind without a Rust type.
+fn follow_served<W: Watched<Received = DynamicObject>>(
+    index: &Arc<Index>,
+    watching: &Watching,
+    resource: &ApiResource,
+    tasks: &mut JoinSet<()>,
+) {
+    let api = Api::all_with(watching.client.clone(), resource);
+    let everything = watcher::Config::default();
+    tasks.spawn(feed::<W>(api, index.clone(), watching.clone(), everything));
+}
+
+async fn feed<W: Watched>(
     api: Api<W::Received>,
     index: Arc<Index>,
     watching: Watching,
     config: watcher::Config,
 ) {
     let handler = FeedHandler::<W> {
-        feed: Feed::new(),
+        feed: Feed::default(),
         index,
         watching,
     };
-    match watch::watch(W::KIND.name(), api, config, handler).await {}
+    match watch::watch(W::KIND.as_str(), api, config, handler).await {}
 }
 
 struct FeedHandler<W: Watched> {
@@ -153,7 +153,7 @@ impl<W: Watched> WatchHandler<W::Received> for FeedHandler<W> {
     }
 
     fn failed(&mut self, error: &watcher::Error, failures: u32) -> Duration {
-        self.watching.errors.count(W::KIND.name());
+        self.watching.errors.count(W::KIND.as_str());
         self.watching.wait(error, failures)
     }
 }

@@ -1,17 +1,14 @@
 //! Requests of the loop. Each delete and each patch names the UID, so that a later object of the
 //! same name is safe.
 
-use std::fmt::Debug;
-
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
 use kube::api::{DeleteParams, Patch};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Resource};
 use lockstep_api::condition::reasons;
-use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::ids::ResourceVersion;
 use lockstep_lifecycle::provisioning::ProvisioningAction;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::api::Actor;
@@ -32,34 +29,35 @@ pub(super) struct ProvisioningSender {
     pub actor: Actor,
     /// Namespace of signal pods.
     pub namespace: String,
+    /// The served resource. `None`: requests can be neither created nor deleted.
+    pub requests: Option<ApiResource>,
 }
 
 impl ProvisioningSender {
-    /// `requests`: the served resource; `None`: requests can be neither created nor deleted.
     pub async fn send(
         &self,
         action: ProvisioningAction,
-        requests: Option<&ApiResource>,
         now: DateTime<Utc>,
     ) -> Result<Wrote, ApiError> {
+        let background = DeleteParams::background();
         match action {
             ProvisioningAction::DeletePod { name, uid, grace } => {
                 let params = DeleteParams {
                     grace_period_seconds: grace,
-                    ..DeleteParams::background()
+                    ..background
                 };
-                removed(WatchedKind::Pod, &self.pods(), &name, &uid, params).await
+                let answer = delete(&self.pods(), &name, uid.as_str(), params).await;
+                removed(WatchedKind::Pod, answer)
             }
             ProvisioningAction::DeleteTemplate { key, uid } => {
                 let api: Api<PodTemplate> = self.actor.writes(&key.namespace);
-                let params = DeleteParams::background();
-                removed(WatchedKind::PodTemplate, &api, &key.name, &uid, params).await
+                let answer = delete(&api, &key.name, uid.as_str(), background).await;
+                removed(WatchedKind::PodTemplate, answer)
             }
             ProvisioningAction::DeleteRequest { key, uid } => {
-                let api = self.requests(&key.namespace, requests)?;
-                let params = DeleteParams::background();
-                let kind = WatchedKind::ProvisioningRequest;
-                removed(kind, &api, &key.name, &uid, params).await
+                let api = self.requests(&key.namespace)?;
+                let answer = delete(&api, &key.name, uid.as_str(), background).await;
+                removed(WatchedKind::ProvisioningRequest, answer)
             }
             ProvisioningAction::ShowPod { name, uid } => {
                 let condition = json!({"type": "PodScheduled", "status": "False",
@@ -67,12 +65,7 @@ impl ProvisioningSender {
                 let patch =
                     json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
                 let shown = patch_pod_status(&self.pods(), &name, &Patch::Strategic(patch)).await;
-                match shown {
-                    Ok(Written::At(version)) => Ok(Some((WatchedKind::Pod, version))),
-                    Ok(Written::Unchanged) => Ok(None),
-                    Err(error) if error.is_deleted() => Ok(None),
-                    Err(error) => Err(error),
-                }
+                removed(WatchedKind::Pod, shown.map(Written::version))
             }
             ProvisioningAction::CreatePod(pod) => {
                 created(WatchedKind::Pod, create(&self.pods(), &*pod).await)
@@ -84,9 +77,9 @@ impl ProvisioningSender {
             }
             ProvisioningAction::CreateRequest(request) => {
                 let namespace = request.metadata.namespace.as_deref();
-                let api = self.requests(namespace.unwrap_or_default(), requests)?;
+                let api = self.requests(namespace.unwrap_or_default())?;
                 let mut object = json!(request);
-                object["apiVersion"] = json!(requests.map(|r| &r.api_version));
+                object["apiVersion"] = json!(self.requests.as_ref().map(|r| &r.api_version));
                 let object = serde_json::from_value(object)
                     .map_err(|error| ApiError::new(ErrorClass::Other, error.to_string()))?;
                 let kind = WatchedKind::ProvisioningRequest;
@@ -99,12 +92,8 @@ impl ProvisioningSender {
         self.actor.writes(&self.namespace)
     }
 
-    fn requests(
-        &self,
-        namespace: &str,
-        served: Option<&ApiResource>,
-    ) -> Result<Api<DynamicObject>, ApiError> {
-        let served = served.ok_or_else(|| {
+    fn requests(&self, namespace: &str) -> Result<Api<DynamicObject>, ApiError> {
+        let served = self.requests.as_ref().ok_or_else(|| {
             ApiError::new(
                 ErrorClass::NotFound,
                 "the API server serves no ProvisioningRequest",
@@ -118,24 +107,16 @@ impl ProvisioningSender {
 /// A name that is taken is taken by an earlier create whose answer was lost. The next pass sees whose
 /// object it is.
 fn created<K: Resource>(kind: WatchedKind, answer: Result<K, ApiError>) -> Result<Wrote, ApiError> {
-    match answer.and_then(|stored| Written::of(&stored)) {
-        Ok(Written::At(version)) => Ok(Some((kind, version))),
-        Ok(Written::Unchanged) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let written = Written::of(&answer?)?;
+    Ok(written.version().map(|version| (kind, version)))
 }
 
-async fn removed<K>(
+/// An object that is gone or another one needs no request.
+fn removed(
     kind: WatchedKind,
-    api: &Api<K>,
-    name: &str,
-    uid: &Uid,
-    params: DeleteParams,
-) -> Result<Wrote, ApiError>
-where
-    K: Resource + Clone + Debug + DeserializeOwned,
-{
-    match delete(api, name, uid.as_str(), params).await {
+    answer: Result<Option<ResourceVersion>, ApiError>,
+) -> Result<Wrote, ApiError> {
+    match answer {
         Ok(version) => Ok(version.map(|version| (kind, version))),
         Err(error) if error.is_deleted() => Ok(None),
         Err(error) => Err(error),

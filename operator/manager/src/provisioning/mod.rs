@@ -2,10 +2,8 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `discovery` | which version of `ProvisioningRequest` the API server serves |
 //! | [`task`] | the loop: decisions of [`lockstep_lifecycle::provisioning`], and their pace |
 //! | `act` | its requests |
 
 mod act;
-pub(crate) mod discovery;
 pub(crate) mod task;

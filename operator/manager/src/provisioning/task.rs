@@ -3,13 +3,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::core::ApiResource;
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::AutoscalerMode;
 use lockstep_lifecycle::provisioning::{
     ProvisioningAction, ProvisioningPlan, ProvisioningSettings, plan,
 };
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -41,7 +39,6 @@ pub(crate) struct Provisioner {
     index: Arc<Index>,
     clock: Arc<dyn Clock>,
     settings: ProvisioningSettings,
-    served: watch::Receiver<Option<ApiResource>>,
     sender: ProvisioningSender,
     period: Duration,
     writes: OwnWrites,
@@ -50,23 +47,21 @@ pub(crate) struct Provisioner {
 }
 
 impl Provisioner {
-    /// `served`: the version in which `ProvisioningRequest`s are served. `period`: time between two
-    /// passes without a change, or zero.
+    /// `period`: time between two passes without a change, or zero.
     pub fn new(
         index: Arc<Index>,
         clock: Arc<dyn Clock>,
         settings: ProvisioningSettings,
-        served: watch::Receiver<Option<ApiResource>>,
         clients: &Clients,
         period: Duration,
     ) -> Self {
         Self {
             index,
             clock,
-            served,
             sender: ProvisioningSender {
                 actor: Actor::new(clients, IN_FLIGHT),
                 namespace: settings.namespace.clone(),
+                requests: None,
             },
             settings,
             period: match period {
@@ -95,7 +90,11 @@ impl Provisioner {
         if !self.index.caught_up(&mut self.writes) {
             return CATCH_UP;
         }
-        let view = self.index.read().provisioning_view();
+        let view = {
+            let state = self.index.read();
+            self.sender.requests = state.requests_resource();
+            state.provisioning_view()
+        };
         let ProvisioningPlan {
             first,
             creations,
@@ -104,7 +103,7 @@ impl Provisioner {
         for key in taken {
             warn!(object = %key, "the name is taken by an object of another owner: nodes are not requested");
         }
-        let failed = self.send(first, stop).await;
+        let failed = self.send(first, false, stop).await;
         if let Some(error) = &failed {
             warn!(%error, class = error.class.as_str(), "cannot change what is requested of the autoscaler");
         }
@@ -115,7 +114,7 @@ impl Provisioner {
             if self.refused.get(&gang).is_some_and(|(_, at)| now < *at) {
                 continue;
             }
-            let refused = self.send(actions, stop).await;
+            let refused = self.send(actions, true, stop).await;
             self.note(gang, refused);
         }
         let now = self.clock.monotonic();
@@ -137,27 +136,19 @@ impl Provisioner {
         self.refused.insert(gang, (failures, at));
     }
 
-    /// Sends requests until the first failed creation. Returns the first failure.
+    /// Sends requests, also after one has failed unless each needs the one before. Returns the first
+    /// failure.
     async fn send(
         &mut self,
         actions: Vec<ProvisioningAction>,
+        in_order: bool,
         stop: &CancellationToken,
     ) -> Option<ApiError> {
-        let (now, served) = (self.clock.wall(), self.served.borrow().clone());
-        let (sender, served) = (self.sender.clone(), served.as_ref());
-        let requests = actions.into_iter().map(|action| {
-            let creates = matches!(
-                action,
-                ProvisioningAction::CreatePod(_)
-                    | ProvisioningAction::CreateTemplate(_)
-                    | ProvisioningAction::CreateRequest(_)
-            );
-            let answer = sender.send(action, served, now);
-            async move { (creates, answer.await) }
-        });
+        let (now, sender) = (self.clock.wall(), self.sender.clone());
+        let requests = actions.into_iter().map(|action| sender.send(action, now));
         let mut failure = None;
         let at = self.clock.monotonic();
-        let settle = |(creates, answer): (bool, Result<Wrote, ApiError>)| {
+        let settle = |answer: Result<Wrote, ApiError>| {
             match answer {
                 Ok(None) => {}
                 Ok(Some((kind, version))) => self.writes.wrote(kind, &version, at),
@@ -165,7 +156,7 @@ impl Provisioner {
                     debug!(%error, class = error.class.as_str(), "request failed");
                     let lost = error.class == ErrorClass::NotLeading;
                     failure.get_or_insert(error);
-                    if creates || lost {
+                    if in_order || lost {
                         return ControlFlow::Break(());
                     }
                 }

@@ -302,9 +302,7 @@ impl StepSender {
 
     /// Publishes on the workload that controls the pod group.
     fn publish_demand(&self, group: &PodGroup, event: DemandEvent) {
-        let owners = group.metadata.owner_references.iter().flatten();
-        let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-        let Some(owner) = controllers.next() else {
+        let Some(owner) = workload_of(&group.metadata) else {
             return;
         };
         self.events.publish(EventReport {

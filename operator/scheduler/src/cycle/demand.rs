@@ -104,12 +104,14 @@ impl Cycle<'_> {
 
     /// An open try: continues with the autoscaler's words, or has failed.
     fn follow(&mut self, at: usize, mut demand: NodeDemand) -> NodeDemand {
-        let failure = match self.context.settings.autoscaler {
-            AutoscalerMode::Pods => self.came_in_vain(at).then(|| messages::IN_VAIN.to_owned()),
-            _ => request_failure(&self.context, &self.gangs[at], &demand),
+        let in_vain = || (true, messages::IN_VAIN.to_owned());
+        let reported = match self.context.settings.autoscaler {
+            AutoscalerMode::Pods => self.came_in_vain(at).then(in_vain),
+            _ => report(&self.context, &self.gangs[at], &demand),
         };
-        demand.failed_at = failure.as_ref().map(|_| self.context.now);
-        demand.message = failure.unwrap_or_else(|| words(&self.gangs[at], &demand));
+        let (failed, message) = reported.unwrap_or_default();
+        demand.failed_at = failed.then_some(self.context.now);
+        demand.message = message;
         demand
     }
 
@@ -224,29 +226,21 @@ fn state_of<'g>(gang: &'g GangState, demand: &NodeDemand) -> Option<&'g Provisio
     gang.input.provisioning.as_ref().filter(|s| s.name == name)
 }
 
-/// Why the request of this try provides no nodes for the gang.
-fn request_failure(context: &Context<'_>, gang: &GangState, demand: &NodeDemand) -> Option<String> {
+/// Whether the request of this try provides no nodes for the gang, and what the autoscaler reports.
+fn report(context: &Context<'_>, gang: &GangState, demand: &NodeDemand) -> Option<(bool, String)> {
     let state = state_of(gang, demand)?;
-    let what = match state.phase {
-        ProvisioningPhase::Created | ProvisioningPhase::Accepted => return None,
-        ProvisioningPhase::Provisioned if !context.due(state.since, BOOKED) => return None,
-        ProvisioningPhase::Provisioned => messages::PROVISIONED_IN_VAIN,
-        ProvisioningPhase::Failed => messages::REQUEST_FAILED,
-        ProvisioningPhase::BookingExpired => messages::BOOKING_EXPIRED,
-        ProvisioningPhase::CapacityRevoked => messages::CAPACITY_REVOKED,
+    let continues = |what: &str| (false, format!("{} {what}", state.name));
+    let fails = |what: &str| (true, what.to_owned());
+    let (failed, what) = match state.phase {
+        ProvisioningPhase::Created => continues("is created"),
+        ProvisioningPhase::Accepted => continues("is accepted"),
+        ProvisioningPhase::Provisioned if context.due(state.since, BOOKED) => {
+            fails(messages::PROVISIONED_IN_VAIN)
+        }
+        ProvisioningPhase::Provisioned => continues("is provisioned"),
+        ProvisioningPhase::Failed => fails(messages::REQUEST_FAILED),
+        ProvisioningPhase::BookingExpired => fails(messages::BOOKING_EXPIRED),
+        ProvisioningPhase::CapacityRevoked => fails(messages::CAPACITY_REVOKED),
     };
-    Some(messages::with_words(what, &state.message))
-}
-
-/// What the autoscaler reports about this try.
-fn words(gang: &GangState, demand: &NodeDemand) -> String {
-    let Some(state) = state_of(gang, demand) else {
-        return String::new();
-    };
-    let what = match state.phase {
-        ProvisioningPhase::Accepted => messages::REQUEST_ACCEPTED,
-        ProvisioningPhase::Provisioned => messages::REQUEST_PROVISIONED,
-        _ => messages::REQUEST_CREATED,
-    };
-    messages::with_words(&format!("{} {what}", state.name), &state.message)
+    Some((failed, messages::with_words(&what, &state.message)))
 }

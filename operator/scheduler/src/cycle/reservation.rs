@@ -91,13 +91,8 @@ impl Turn<'_> {
         for node in nodes {
             for (shape, left) in left.iter_mut().enumerate() {
                 let of = &demand.shapes[shape];
-                let admitted = free.schedulable(node) && demand.admits(of, node);
-                let count = if admitted {
-                    pods_on(&free, node, &of.request).min(*left)
-                } else {
-                    0
-                };
-                if count == 0 {
+                let count = free.slots(node, &of.request).min(*left);
+                if count == 0 || !free.schedulable(node) || !demand.admits(of, node) {
                     continue;
                 }
                 *left -= count;
@@ -128,7 +123,7 @@ impl Turn<'_> {
         let demand = self.demand();
         let takes_a_pod = |ix: NodeIx| {
             let mut shapes = demand.shapes.iter();
-            shapes.any(|of| demand.admits(of, ix) && pods_on(free, ix, &of.request) > 0)
+            shapes.any(|of| demand.admits(of, ix) && free.slots(ix, &of.request) > 0)
         };
         let mut nodes = 0..self.context.cluster.node_count();
         open_since(self.context, self.gang).is_some()
@@ -138,11 +133,10 @@ impl Turn<'_> {
     /// Number of new nodes of a reservation on which its capacity is free.
     fn count_new(&self, free: &Cluster, placement: &GangPlacement) -> usize {
         let requested = amounts_by_node(&self.demand().shapes, placement);
-        let is_free = |node: &NodeIx, request: &[i64]| pods_on(free, *node, request) > 0;
+        let is_free = |node: NodeIx, request: &[i64]| free.slots(node, request) > 0;
         let nodes = requested.iter();
-        nodes
-            .filter(|(node, request)| self.is_new(**node) && is_free(node, request))
-            .count()
+        let new = nodes.filter(|(node, request)| self.is_new(**node) && is_free(**node, request));
+        new.count()
     }
 
     /// True if the node was created since the gang demands nodes.
@@ -330,13 +324,4 @@ fn by_name(
 fn group_names(request: &PlacementRequest) -> impl Iterator<Item = &str> {
     let templates = request.templates.iter();
     templates.map(|t| t.members.first().map_or("", |m| m.group.as_str()))
-}
-
-/// Number of pods with this request that fit on the node.
-fn pods_on(free: &Cluster, node: NodeIx, request: &[i64]) -> u32 {
-    let each = free.free(node).iter().zip(request);
-    let fits = each
-        .filter(|(_, requested)| **requested > 0)
-        .map(|(free, requested)| (free / requested).max(0));
-    fits.min().and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
 }

@@ -17,11 +17,6 @@ pub(crate) const BOOKING_EXPIRED: &str =
     "the autoscaler no longer keeps the nodes for the gang (BookingExpired)";
 pub(crate) const CAPACITY_REVOKED: &str = "the autoscaler removes the nodes (CapacityRevoked)";
 
-/// States of a `ProvisioningRequest`.
-pub(crate) const REQUEST_CREATED: &str = "is created";
-pub(crate) const REQUEST_ACCEPTED: &str = "is accepted";
-pub(crate) const REQUEST_PROVISIONED: &str = "is provisioned";
-
 /// Adds the words of the autoscaler.
 pub(crate) fn with_words(what: &str, words: &str) -> String {
     match words.trim().trim_end_matches('.') {

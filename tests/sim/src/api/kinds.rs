@@ -97,7 +97,7 @@ pub(crate) fn kind_name(kind: WatchedKind) -> &'static str {
     match kind {
         WatchedKind::NativeWorkload | WatchedKind::KueueWorkload => "Workload",
         WatchedKind::NativePodGroup => "PodGroup",
-        other => other.name(),
+        other => other.as_str(),
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn namespaced(kind: WatchedKind) -> bool {
 }
 
 fn plural(kind: WatchedKind) -> String {
-    let name = kind.name().to_lowercase();
+    let name = kind.as_str().to_lowercase();
     match kind {
         WatchedKind::NativeWorkload | WatchedKind::KueueWorkload => "workloads".into(),
         WatchedKind::NativePodGroup => "podgroups".into(),

@@ -56,7 +56,7 @@ impl Write {
     /// One line: time, author, verb, object.
     pub fn line(&self) -> String {
         let at = self.at.format("%H:%M:%S%.3f");
-        let (who, kind) = (&self.who, self.kind.name());
+        let (who, kind) = (&self.who, self.kind.as_str());
         format!(
             "{at} {who} {:?} {kind} {} {}",
             self.verb, self.key, self.uid

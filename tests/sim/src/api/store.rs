@@ -100,14 +100,14 @@ impl Store {
         let key = key_of(&object);
         self.admit(kind, &mut object, dry_run)?;
         if self.raw(kind, &key).is_some() {
-            let message = format!("{} {:?} already exists", kind.name(), key.name);
+            let message = format!("{} {:?} already exists", kind.as_str(), key.name);
             return Err(Refused::new(409, "AlreadyExists", message));
         }
         self.ids += 1;
         let id = self.ids;
         let meta = &mut object["metadata"];
         if meta["uid"].is_null() {
-            meta["uid"] = json!(format!("{}-{id}", kind.name().to_lowercase()));
+            meta["uid"] = json!(format!("{}-{id}", kind.as_str().to_lowercase()));
         }
         meta["creationTimestamp"] = json!(api_time(self.clock.now()));
         meta["generation"] = json!(1);
@@ -270,7 +270,7 @@ impl Store {
     pub(super) fn found(&self, kind: WatchedKind, key: &Key) -> Result<Object, Refused> {
         self.raw(kind, key)
             .cloned()
-            .ok_or_else(|| Refused::not_found(format_args!("{} {:?}", kind.name(), key.name)))
+            .ok_or_else(|| Refused::not_found(format_args!("{} {:?}", kind.as_str(), key.name)))
     }
 
     pub(super) fn save(
@@ -332,7 +332,7 @@ pub(super) fn key_of(object: &Value) -> Key {
 
 fn typed<K: Stored>(object: &Object) -> K {
     K::deserialize(&**object)
-        .unwrap_or_else(|error| panic!("{}: {error}: {object}", K::KIND.name()))
+        .unwrap_or_else(|error| panic!("{}: {error}: {object}", K::KIND.as_str()))
 }
 
 pub(super) fn text(value: &Value) -> String {

@@ -136,7 +136,7 @@ pub fn left(cluster: &SimCluster) -> Vec<String> {
         let ours = store
             .all(kind)
             .filter(|(_, object)| owner(object).is_some());
-        left.extend(ours.map(|(key, _)| format!("I7: {} {key} is left", kind.name())));
+        left.extend(ours.map(|(key, _)| format!("I7: {} {key} is left", kind.as_str())));
     }
     left
 }

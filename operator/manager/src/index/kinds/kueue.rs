@@ -35,7 +35,7 @@ impl State {
         let each = orphaned.map(|(key, entry)| OrphanedQuota {
             name: key.name.to_string(),
             held: entry.held.clone(),
-            access: self.kueue.access.clone(),
+            access: self.kueue.access,
             in_use: self.uses_capacity(&key.namespace, &entry.owner),
         });
         each.collect()
@@ -58,7 +58,7 @@ impl State {
 
     /// Quota is decided once all kinds are listed.
     fn listed(&mut self, kind: WatchedKind, touched: &mut Touched) {
-        let Some(version) = self.kueue.version.clone() else {
+        let Some(version) = self.kueue.version else {
             return;
         };
         if self.kueue.listed.insert(kind) && NEEDED.iter().all(|k| self.kueue.listed.contains(k)) {
@@ -106,8 +106,6 @@ impl Watched for KueueWorkloads {
         let (owner, name) = owner;
         let of = Key::new(&key.namespace, name);
         touched.workloads.insert(of.clone());
-        let keys = state.kueue.by_owner.entry(owner.clone()).or_default();
-        keys.insert(key.clone());
         let held = Held {
             uid,
             resource_version,
@@ -120,7 +118,7 @@ impl Watched for KueueWorkloads {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        let removed = state.kueue.remove(key);
+        let removed = state.kueue.workloads.remove(key);
         touched.workloads.extend(removed.map(|entry| entry.of));
     }
 
@@ -133,73 +131,49 @@ impl Watched for KueueWorkloads {
     }
 }
 
-pub(in crate::index) struct Flavors;
+/// A kind without namespace, of whose objects one field is kept.
+macro_rules! class {
+    ($watched:ident, $kind:ident, $field:literal: $object:ty, $table:ident) => {
+        pub(in crate::index) struct $watched;
 
-impl Watched for Flavors {
-    type Received = DynamicObject;
-    type Object = FlavorSpec;
-    const KIND: WatchedKind = WatchedKind::ResourceFlavor;
+        impl Watched for $watched {
+            type Received = DynamicObject;
+            type Object = $object;
+            const KIND: WatchedKind = WatchedKind::$kind;
 
-    fn read(received: DynamicObject) -> Result<FlavorSpec, String> {
-        let spec = received.data.get("spec");
-        spec.map_or_else(|| Ok(FlavorSpec::default()), parsed)
-    }
+            fn read(received: DynamicObject) -> Result<$object, String> {
+                let field = received.data.get($field);
+                field.map_or_else(|| Ok(<$object>::default()), parsed)
+            }
 
-    fn apply(
-        state: &mut State,
-        _: &AgentSelector,
-        key: Key,
-        flavor: FlavorSpec,
-        touched: &mut Touched,
-    ) {
-        let flavors = &mut Arc::make_mut(&mut state.kueue.classes).flavors;
-        flavors.insert(key.name.to_string(), flavor);
-        state.touch_all(touched);
-    }
+            fn apply(
+                state: &mut State,
+                _: &AgentSelector,
+                key: Key,
+                object: $object,
+                touched: &mut Touched,
+            ) {
+                let table = &mut Arc::make_mut(&mut state.kueue.classes).$table;
+                table.insert(key.name.to_string(), object);
+                state.touch_all(touched);
+            }
 
-    fn delete(state: &mut State, key: &Key, _: &mut Touched) {
-        let flavors = &mut Arc::make_mut(&mut state.kueue.classes).flavors;
-        flavors.remove(&*key.name);
-    }
+            fn delete(state: &mut State, key: &Key, _: &mut Touched) {
+                let table = &mut Arc::make_mut(&mut state.kueue.classes).$table;
+                table.remove(&*key.name);
+            }
 
-    fn follow(state: &mut State, touched: &mut Touched) {
-        state.listed(Self::KIND, touched);
-    }
+            fn follow(state: &mut State, touched: &mut Touched) {
+                state.listed(Self::KIND, touched);
+            }
 
-    fn keys(state: &State) -> Vec<Key> {
-        let flavors = state.kueue.classes.flavors.keys();
-        flavors.map(|name| Key::new("", name)).collect()
-    }
+            fn keys(state: &State) -> Vec<Key> {
+                let names = state.kueue.classes.$table.keys();
+                names.map(|name| Key::new("", name)).collect()
+            }
+        }
+    };
 }
 
-pub(in crate::index) struct WorkloadPriorityClasses;
-
-impl Watched for WorkloadPriorityClasses {
-    type Received = DynamicObject;
-    type Object = i32;
-    const KIND: WatchedKind = WatchedKind::WorkloadPriorityClass;
-
-    fn read(received: DynamicObject) -> Result<i32, String> {
-        parsed(received.data.get("value").unwrap_or(&Value::Null))
-    }
-
-    fn apply(state: &mut State, _: &AgentSelector, key: Key, value: i32, touched: &mut Touched) {
-        let priorities = &mut Arc::make_mut(&mut state.kueue.classes).priorities;
-        priorities.insert(key.name.to_string(), value);
-        state.touch_all(touched);
-    }
-
-    fn delete(state: &mut State, key: &Key, _: &mut Touched) {
-        let priorities = &mut Arc::make_mut(&mut state.kueue.classes).priorities;
-        priorities.remove(&*key.name);
-    }
-
-    fn follow(state: &mut State, touched: &mut Touched) {
-        state.listed(Self::KIND, touched);
-    }
-
-    fn keys(state: &State) -> Vec<Key> {
-        let priorities = state.kueue.classes.priorities.keys();
-        priorities.map(|name| Key::new("", name)).collect()
-    }
-}
+class!(Flavors, ResourceFlavor, "spec": FlavorSpec, flavors);
+class!(WorkloadPriorityClasses, WorkloadPriorityClass, "value": i32, priorities);

@@ -155,7 +155,7 @@ fn see(f: &Fixture, kind: usize, object: &Value) {
 
 fn gone(f: &Fixture, kind: usize, object: &Value) {
     fn of<W: Watched>(f: &Fixture, object: &Value) {
-        Feed::<W>::new().handle(&f.index, Event::Delete(received(object)));
+        Feed::<W>::default().handle(&f.index, Event::Delete(received(object)));
     }
     match kind {
         0 => of::<Workloads>(f, object),
@@ -168,7 +168,7 @@ fn gone(f: &Fixture, kind: usize, object: &Value) {
 
 fn relist<'a>(f: &Fixture, kind: usize, objects: impl Iterator<Item = &'a Value>) {
     fn of<'a, W: Watched>(f: &Fixture, objects: impl Iterator<Item = &'a Value>) {
-        let mut feed = Feed::<W>::new();
+        let mut feed = Feed::<W>::default();
         feed.handle(&f.index, Event::Init);
         for object in objects {
             feed.handle(&f.index, Event::InitApply(received(object)));

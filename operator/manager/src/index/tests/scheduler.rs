@@ -144,7 +144,7 @@ async fn an_unused_topology_key_is_removed_when_a_new_key_appears() {
     f.see::<PodGroups>(&with_key("a", "old"));
     f.see::<PodGroups>(&with_key("b", "kept"));
     let gone = received(&with_key("a", "old"));
-    Feed::<PodGroups>::new().handle(&f.index, Event::Delete(gone));
+    Feed::<PodGroups>::default().handle(&f.index, Event::Delete(gone));
     f.see::<PodGroups>(&with_key("c", "new"));
     let state = f.index.read();
     let has = ["old", "kept", "new"].map(|key| state.model.has_topology_key(key));

@@ -18,7 +18,7 @@ async fn a_service_of_another_workload_wakes_the_one_that_needs_its_name_when_it
         let left = service(name, "before");
         f.see::<Services>(&left);
         f.dirty().await;
-        Feed::<Services>::new().handle(&f.index, Event::Delete(received(&left)));
+        Feed::<Services>::default().handle(&f.index, Event::Delete(received(&left)));
         assert_eq!(f.dirty().await, [waits]);
     }
 }
@@ -30,7 +30,7 @@ async fn what_is_missing_from_a_new_list_is_gone() {
     f.see::<Pods>(&member("a", "llama", "n1"));
     f.see::<Pods>(&member("b", "llama", "n1"));
     f.dirty().await;
-    let mut feed = Feed::<Pods>::new();
+    let mut feed = Feed::<Pods>::default();
     feed.handle(&f.index, Event::Init);
     feed.handle(
         &f.index,
@@ -52,7 +52,7 @@ async fn what_is_missing_from_a_new_list_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn objects_of_an_aborted_list_are_removed_after_the_next_list() {
     let f = Fixture::new();
-    let mut feed = Feed::<Pods>::new();
+    let mut feed = Feed::<Pods>::default();
     feed.handle(&f.index, Event::Init);
     let pod = member("a", "llama", "n1");
     feed.handle(&f.index, Event::InitApply(received(&pod)));
@@ -67,7 +67,7 @@ async fn an_unreadable_object_is_noted_while_lists_have_it_and_no_longer() {
     let f = Fixture::new();
     let bad = json!({"metadata": {"name": "bad", "namespace": "ml"}});
     let noted = || f.index.read().unreadable.len();
-    let mut feed = Feed::<Pods>::new();
+    let mut feed = Feed::<Pods>::default();
     for listed in [true, true, false] {
         feed.handle(&f.index, Event::Init);
         if listed {

@@ -53,12 +53,7 @@ pub(super) fn rejected(
 }
 
 pub(super) fn changed(result: Result<Written, ApiError>) -> ActionResult {
-    match result {
-        Ok(Written::At(version)) => ActionResult::Wrote(WatchedKind::Pod, version),
-        Ok(Written::Unchanged) => ActionResult::Nothing,
-        Err(error) if error.is_deleted() => ActionResult::Nothing,
-        Err(error) => ActionResult::Failed(error),
-    }
+    deleted(WatchedKind::Pod, result.map(Written::version))
 }
 
 pub(super) fn best_effort(result: Result<Written, ApiError>) -> ActionResult {

@@ -2,37 +2,34 @@
 
 use chrono::{DateTime, Utc};
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, TypeMeta};
-use kube::core::{ApiResource, GroupVersionKind};
-use lockstep_api::kueue::{
-    FINALIZER, KUEUE_GROUP, KUEUE_VERSIONS, KueueWorkload, KueueWorkloadStatus,
-};
+use kube::api::{Api, DynamicObject, TypeMeta};
+use kube::core::ApiResource;
+use lockstep_api::kueue::{FINALIZER, KUEUE_VERSIONS, KueueWorkload, kueue_resource};
 use lockstep_lifecycle::WorkloadView;
 use lockstep_lifecycle::plan::Surplus;
 use lockstep_lifecycle::view::{KueueAccess, RejectedRequest, RejectionKind, Target};
 use serde_json::json;
 
-use super::answer::{accepted, deleted, rejected};
+use super::answer::{accepted, rejected};
 use super::{ActionResult, ActionSender};
 use crate::api::error::{ApiError, ErrorClass};
-use crate::api::write::Written;
 use crate::api::write::{
-    Precondition, by_name, create, delete, patch_finalizers, patch_spec, patch_status,
+    Precondition, Written, by_name, create, patch_finalizers, patch_spec, patch_status,
 };
 use crate::index::{Key, OrphanedQuota, WatchedKind, controller_uid};
 
 const KIND: WatchedKind = WatchedKind::KueueWorkload;
 
-fn quota_resource(access: &KueueAccess) -> ApiResource {
+fn quota_resource(access: KueueAccess) -> ApiResource {
     let version = match access {
-        KueueAccess::Served(version) => version.as_str(),
+        KueueAccess::Served(version) => version,
         KueueAccess::Unread | KueueAccess::NotServed => KUEUE_VERSIONS[0],
     };
-    ApiResource::from_gvk(&GroupVersionKind::gvk(KUEUE_GROUP, version, "Workload"))
+    kueue_resource(version, "Workload")
 }
 
-fn api(client: &Client, view: &WorkloadView) -> Api<DynamicObject> {
-    let resource = quota_resource(&view.kueue.access);
+pub(super) fn quota_api(client: &Client, view: &WorkloadView) -> Api<DynamicObject> {
+    let resource = quota_resource(view.kueue.access);
     Api::namespaced_with(client.clone(), view.namespace(), &resource)
 }
 
@@ -43,7 +40,7 @@ impl ActionSender {
         workload: KueueWorkload,
         now: DateTime<Utc>,
     ) -> ActionResult {
-        let resource = quota_resource(&view.kueue.access);
+        let resource = quota_resource(view.kueue.access);
         let name = workload.metadata.name.clone().unwrap_or_default();
         let target = quota_target(name.clone());
         let object = DynamicObject {
@@ -54,10 +51,13 @@ impl ActionSender {
             metadata: workload.metadata,
             data: json!({"spec": workload.spec.to_json(&resource.version)}),
         };
-        match create(&api(&self.actor.write, view), &object).await {
-            Ok(stored) => accepted_or_failed(target, Written::of(&stored)),
+        match create(&quota_api(&self.actor.write, view), &object).await {
+            Ok(stored) => match Written::of(&stored) {
+                Ok(written) => accepted(target, KIND, written),
+                Err(error) => ActionResult::Failed(error),
+            },
             Err(error) if error.class == ErrorClass::AlreadyExists => {
-                let found = by_name(&api(&self.actor.read, view), &name).await;
+                let found = by_name(&quota_api(&self.actor.read, view), &name).await;
                 match found {
                     Err(error) => ActionResult::Failed(error),
                     Ok(Some(found))
@@ -83,44 +83,38 @@ impl ActionSender {
         }
     }
 
-    pub(super) async fn update_quota_spec(
+    /// Writes the part in which the Kueue Workload differs: finalizers, status or spec. One that has
+    /// changed or is gone is decided about again.
+    pub(super) async fn update_quota(
         &self,
         view: &WorkloadView,
-        workload: &KueueWorkload,
+        new: &KueueWorkload,
         on: &Precondition,
-    ) -> Result<Written, ApiError> {
-        let resource = quota_resource(&view.kueue.access);
-        let name = workload.metadata.name.as_deref().unwrap_or_default();
-        let held = view.kueue.workloads.get(name);
-        let old = json!(held.map(|h| h.content.spec.to_json(&resource.version)));
-        let new = workload.spec.to_json(&resource.version);
-        patch_spec(&api(&self.actor.write, view), name, on, &old, &new).await
-    }
-
-    pub(super) async fn update_quota_status(
-        &self,
-        view: &WorkloadView,
-        name: &str,
-        on: &Precondition,
-        status: &KueueWorkloadStatus,
-    ) -> Result<Written, ApiError> {
-        let held = view.kueue.workloads.get(name);
-        let old = json!(held.map(|h| &h.content.status));
-        let api = api(&self.actor.write, view);
-        match patch_status(&api, name, on, &old, &json!(status)).await? {
-            Some(stored) => Written::of(&stored),
-            None => Ok(Written::Unchanged),
+        now: DateTime<Utc>,
+    ) -> ActionResult {
+        let Some(held) = &view.kueue.workload else {
+            return ActionResult::Nothing;
+        };
+        let (old, api) = (&held.content, quota_api(&self.actor.write, view));
+        let name = old.metadata.name.as_deref().unwrap_or_default();
+        let finalizers = new.metadata.finalizers.as_deref().unwrap_or_default();
+        let written = if old.metadata.finalizers != new.metadata.finalizers {
+            patch_finalizers(&api, name, on, finalizers).await
+        } else if old.status != new.status {
+            let (old, new) = (json!(old.status), json!(new.status));
+            let stored = patch_status(&api, name, on, &old, &new).await;
+            stored.and_then(|s| s.as_ref().map_or(Ok(Written::Unchanged), Written::of))
+        } else {
+            let version = quota_resource(view.kueue.access).version;
+            let (old, new) = (old.spec.to_json(&version), new.spec.to_json(&version));
+            patch_spec(&api, name, on, &old, &new).await
+        };
+        let target = quota_target(name.to_owned());
+        match written {
+            Ok(written) => accepted(target, KIND, written),
+            Err(error) if error.is_deleted() => ActionResult::Nothing,
+            Err(error) => rejected(target, error, None, now),
         }
-    }
-
-    pub(super) async fn release_quota(
-        &self,
-        view: &WorkloadView,
-        name: &str,
-        on: &Precondition,
-        finalizers: &[String],
-    ) -> Result<Written, ApiError> {
-        patch_finalizers(&api(&self.actor.write, view), name, on, finalizers).await
     }
 
     /// Releases the Kueue Workload of a deleted workload, whose pods are gone.
@@ -129,7 +123,7 @@ impl ActionSender {
         workload: &Key,
         quota: &OrphanedQuota,
     ) -> Result<(), ApiError> {
-        let (client, resource) = (self.actor.write.clone(), quota_resource(&quota.access));
+        let (client, resource) = (self.actor.write.clone(), quota_resource(quota.access));
         let api = Api::<DynamicObject>::namespaced_with(client, &workload.namespace, &resource);
         let held = &quota.held;
         let on = Precondition::new(held.uid.clone(), held.resource_version.clone());
@@ -140,39 +134,8 @@ impl ActionSender {
             written => written.map(drop),
         }
     }
-
-    pub(super) async fn delete_quota(
-        &self,
-        view: &WorkloadView,
-        name: &str,
-        uid: &str,
-    ) -> ActionResult {
-        let api = api(&self.actor.write, view);
-        let background = DeleteParams::background();
-        deleted(KIND, delete(&api, name, uid, background).await)
-    }
 }
 
-pub(super) fn quota_target(name: String) -> Target {
+fn quota_target(name: String) -> Target {
     Target::Object(Surplus::KueueWorkload.kind(), name)
-}
-
-/// A Kueue Workload that has changed or is gone is decided about again.
-pub(super) fn quota_written(
-    target: Target,
-    result: Result<Written, ApiError>,
-    now: DateTime<Utc>,
-) -> ActionResult {
-    match result {
-        Err(error) if error.is_deleted() => ActionResult::Nothing,
-        Err(error) => rejected(target, error, None, now),
-        written => accepted_or_failed(target, written),
-    }
-}
-
-fn accepted_or_failed(target: Target, result: Result<Written, ApiError>) -> ActionResult {
-    match result {
-        Ok(written) => accepted(target, KIND, written),
-        Err(error) => ActionResult::Failed(error),
-    }
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::answer::{accepted, best_effort, changed, deleted, rejected};
 use super::creation::Creation;
 use super::dry_run::{empty_dry_run, failed_dry_run};
-use super::quota::{quota_target, quota_written};
+use super::quota::quota_api;
 use super::{ActionResult, ActionSender, placement_of};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
@@ -57,7 +57,13 @@ impl ActionSender {
                 best_effort(mark_disrupted(&pods, &name, uid.as_str(), &message, now).await)
             }
             Action::DeletePod { name, uid, grace } => {
-                self.delete_pod(view, &name, &uid, grace).await
+                let params = DeleteParams {
+                    grace_period_seconds: grace,
+                    ..background
+                };
+                let pods: Api<Pod> = self.actor.writes(view.namespace());
+                let answer = delete(&pods, &name, uid.as_str(), params).await;
+                deleted(WatchedKind::Pod, answer)
             }
             Action::EndPod { name, uid } => changed(self.end_pod(view, &name, &uid).await),
             Action::RemoveGate { name, uid } => changed(self.remove_gate(view, &name, &uid).await),
@@ -70,26 +76,6 @@ impl ActionSender {
             }
             Action::DeleteSurplus { surplus, name, uid } => {
                 self.delete_surplus(view, surplus, &name, &uid).await
-            }
-            Action::UpdateQuota {
-                name,
-                uid,
-                resource_version,
-                status,
-            } => {
-                let on = Precondition::new(uid, resource_version);
-                let written = self.update_quota_status(view, &name, &on, &status).await;
-                quota_written(quota_target(name), written, now)
-            }
-            Action::ReleaseQuota {
-                name,
-                uid,
-                resource_version,
-                finalizers,
-            } => {
-                let on = Precondition::new(uid, resource_version);
-                let written = self.release_quota(view, &name, &on, &finalizers).await;
-                quota_written(quota_target(name), written, now)
             }
             Action::DeleteWorkload { uid } => {
                 let workloads: Api<TrainingWorkload> = self.actor.writes(view.namespace());
@@ -114,22 +100,6 @@ impl ActionSender {
                 }
             }
         }
-    }
-
-    async fn delete_pod(
-        &self,
-        view: &WorkloadView,
-        name: &str,
-        uid: &Uid,
-        grace: Option<u32>,
-    ) -> ActionResult {
-        let params = DeleteParams {
-            grace_period_seconds: grace,
-            ..DeleteParams::background()
-        };
-        let pods: Api<Pod> = self.actor.writes(view.namespace());
-        let answer = delete(&pods, name, uid.as_str(), params).await;
-        deleted(WatchedKind::Pod, answer)
     }
 
     async fn label_published(
@@ -278,7 +248,7 @@ impl ActionSender {
                 kind: RejectionKind::NameTaken,
                 message: format!(
                     "{} {} exists and is not owned by this workload",
-                    kind.name(),
+                    kind.as_str(),
                     object.name_any()
                 ),
                 at: now,
@@ -357,10 +327,7 @@ impl ActionSender {
                     patch_spec(&api, name, on, &old, &json!(o.spec)).await,
                 )
             }
-            Object::KueueWorkload(o) => {
-                let written = self.update_quota_spec(view, o, on).await;
-                return quota_written(quota_target(name.to_owned()), written, now);
-            }
+            Object::KueueWorkload(o) => return self.update_quota(view, o, on, now).await,
         };
         let target = Target::Object(object.kind(), name.to_owned());
         match result {
@@ -376,47 +343,42 @@ impl ActionSender {
         name: &str,
         uid: &Uid,
     ) -> ActionResult {
-        let (write, namespace) = (self.actor.write.clone(), view.namespace());
-        let (uid, background) = (uid.as_str(), DeleteParams::background());
+        let (actor, namespace) = (&self.actor, view.namespace());
         match surplus {
             Surplus::PodGroup => {
-                let api = Api::<PodGroup>::namespaced(write, namespace);
-                deleted(
-                    WatchedKind::PodGroup,
-                    delete(&api, name, uid, background).await,
-                )
+                let api: Api<PodGroup> = actor.writes(namespace);
+                remove(WatchedKind::PodGroup, &api, name, uid).await
             }
             Surplus::NativePodGroup => {
-                let api = Api::<v1beta1::PodGroup>::namespaced(write, namespace);
-                deleted(
-                    WatchedKind::NativePodGroup,
-                    delete(&api, name, uid, background).await,
-                )
+                let api: Api<v1beta1::PodGroup> = actor.writes(namespace);
+                remove(WatchedKind::NativePodGroup, &api, name, uid).await
             }
             Surplus::NativeWorkload => {
-                let api = Api::<v1beta1::Workload>::namespaced(write, namespace);
-                deleted(
-                    WatchedKind::NativeWorkload,
-                    delete(&api, name, uid, background).await,
-                )
+                let api: Api<v1beta1::Workload> = actor.writes(namespace);
+                remove(WatchedKind::NativeWorkload, &api, name, uid).await
             }
             Surplus::Workload => {
-                let api = Api::<Workload>::namespaced(write, namespace);
-                deleted(
-                    WatchedKind::Workload,
-                    delete(&api, name, uid, background).await,
-                )
+                let api: Api<Workload> = actor.writes(namespace);
+                remove(WatchedKind::Workload, &api, name, uid).await
             }
-            Surplus::KueueWorkload => self.delete_quota(view, name, uid).await,
+            Surplus::KueueWorkload => {
+                let api = quota_api(&actor.write, view);
+                remove(WatchedKind::KueueWorkload, &api, name, uid).await
+            }
             Surplus::RestartOrder => {
-                let api = Api::<RestartOrder>::namespaced(write, namespace);
-                deleted(
-                    WatchedKind::RestartOrder,
-                    delete(&api, name, uid, background).await,
-                )
+                let api: Api<RestartOrder> = actor.writes(namespace);
+                remove(WatchedKind::RestartOrder, &api, name, uid).await
             }
         }
     }
+}
+
+async fn remove<K>(kind: WatchedKind, api: &Api<K>, name: &str, uid: &Uid) -> ActionResult
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let background = DeleteParams::background();
+    deleted(kind, delete(api, name, uid.as_str(), background).await)
 }
 
 fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult {
@@ -424,7 +386,7 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
         ErrorClass::Conflict,
         format!(
             "{} {} is still being deleted",
-            kind.name(),
+            kind.as_str(),
             object.name_any()
         ),
     ))

@@ -316,8 +316,6 @@ impl Gang {
             | Action::EndPod { .. }
             | Action::RemoveGate { .. }
             | Action::DeleteSurplus { .. }
-            | Action::UpdateQuota { .. }
-            | Action::ReleaseQuota { .. }
             | Action::DeleteWorkload { .. } => {}
         }
         self.view = Some(view);

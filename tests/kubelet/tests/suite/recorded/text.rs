@@ -87,8 +87,6 @@ fn actions(actions: &[Action]) -> String {
         Action::RemoveGate { uid, .. } => format!("RemoveGate {uid}"),
         Action::CreatePod { member, .. } => format!("CreatePod {member}"),
         Action::DeleteSurplus { .. } => "DeleteSurplus".to_owned(),
-        Action::UpdateQuota { .. } => "UpdateQuota".to_owned(),
-        Action::ReleaseQuota { .. } => "ReleaseQuota".to_owned(),
         Action::DeleteWorkload { .. } => "DeleteWorkload".to_owned(),
     };
     actions.iter().map(one).collect::<Vec<_>>().join(", ")

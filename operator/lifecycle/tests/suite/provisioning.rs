@@ -1,3 +1,5 @@
+//! What shows node demand to an autoscaler: signal pods and requests.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -6,12 +8,15 @@ use k8s_openapi::api::core::v1::PodSpec;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
-use lockstep_api::names::{labels, signal_pod_name};
+use lockstep_api::names::{labels, provisioning_request_name, signal_pod_name};
 use lockstep_api::provisioning::SIGNAL_SCHEDULER;
+use lockstep_api::scheduling::AutoscalerMode;
+use lockstep_lifecycle::provisioning::{
+    AdmittedTemplate, DemandingGang, HeldObject, ProvisioningAction, ProvisioningPlan,
+    ProvisioningSettings, ProvisioningView, SignalPod, SignalStage, plan,
+};
+use lockstep_lifecycle::view::WorkloadId;
 use serde_json::{Value, json};
-
-use super::*;
-use crate::view::WorkloadId;
 
 fn settings(mode: AutoscalerMode, max_pods: usize) -> ProvisioningSettings {
     ProvisioningSettings {
@@ -72,6 +77,11 @@ fn gang_of(workload: Arc<TrainingWorkload>, members: &[(&str, i32)]) -> Demandin
 
 fn gang(name: &str) -> DemandingGang {
     gang_of(workload(name, &json!({})), &[("g", 0), ("g", 1), ("h", 0)])
+}
+
+/// Name of the request for the first try of gang `a`.
+fn request_name() -> String {
+    provisioning_request_name("a-pg", 1, since())
 }
 
 fn view(gangs: Vec<DemandingGang>) -> ProvisioningView {
@@ -293,7 +303,7 @@ fn objects_of_others_are_left_alone_even_if_they_take_a_name() {
     let taken = plan(&pods, &settings(PODS, 10)).taken;
     assert_eq!(taken, [Key::new("signals", name)]);
 
-    let request = Key::new("ml", gang("a").request_name());
+    let request = Key::new("ml", request_name());
     let mut requests = view(vec![gang("a")]);
     requests.requests.insert(request.clone(), held(false));
     requests
@@ -433,7 +443,7 @@ fn a_request_follows_its_templates_and_counts_the_members_of_each_group() {
     let [ProvisioningAction::CreateRequest(request)] = &*requests else {
         panic!("{requests:?}")
     };
-    let name = view.gangs[0].request_name();
+    let name = request_name();
     assert_eq!(
         json!(request.spec),
         json!({"provisioningClassName": "queued",
