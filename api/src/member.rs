@@ -27,6 +27,11 @@ impl Member {
             index,
         }
     }
+
+    /// `workers/0/7`: a member range of this member only.
+    pub fn to_range(&self) -> String {
+        format!("{}/{}/{}", self.group, self.replica, self.index)
+    }
 }
 
 impl fmt::Display for Member {

@@ -122,7 +122,7 @@ fn steps_of_domain(
     current
         .filter_map(|(pod, p)| Some((pod.identity.member.as_ref()?, p.step)))
         .filter(|(member, _)| members.contains(member))
-        .map(|(member, step)| (member.to_string(), step))
+        .map(|(member, step)| (member.to_range(), step))
         .collect()
 }
 

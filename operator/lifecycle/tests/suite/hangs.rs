@@ -208,6 +208,19 @@ fn the_time_left_is_known_after_two_reports_and_again_after_two_of_a_restart() {
 }
 
 #[test]
+fn a_member_that_falls_behind_is_named_like_in_ranges_of_members() {
+    let mut w = watched(&json!([]));
+    for report in 0..4 {
+        tells_words(&mut w, 0, 1000 + 40 * report, "total=10000");
+        tells(&mut w, 1, report + 1, None);
+        passes(&mut w, 40);
+    }
+    let slowest = shown(&w).slowest;
+    let members: Vec<&str> = slowest.iter().map(|s| s.member.as_str()).collect();
+    assert_eq!(members, ["g/1/0"]);
+}
+
+#[test]
 fn a_suspended_workload_has_no_time_left() {
     let mut w = watched(&json!([]));
     trains(&mut w, 0, 1000, "total=10000");
