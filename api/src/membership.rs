@@ -2,9 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
+
 use crate::member::{Member, parse_indexes};
 use crate::names::hostname;
-use crate::workload::{Group, Network, TrainingWorkloadSpec, TrainingWorkloadStatus, WorldScope};
+use crate::workload::{
+    BarrierArrivals, Group, Network, TrainingWorkloadSpec, TrainingWorkloadStatus, WorldScope,
+};
+
+/// Most members that are named as late at barriers.
+pub const LATE: usize = 8;
 
 /// Position of a member in its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +88,31 @@ impl<'s> Membership<'s> {
             .iter()
             .find(|p| p.name == group)
             .map_or(0, Part::len)
+    }
+
+    /// Counts members that have to arrive at a barrier, each with whether it has arrived. Without an
+    /// arrival, no member waits, so none is late.
+    pub fn arrivals<'m>(
+        &self,
+        members: impl IntoIterator<Item = (&'m Member, bool)>,
+        time: DateTime<Utc>,
+    ) -> BarrierArrivals {
+        let (mut missing, mut arrived) = (Vec::new(), 0);
+        for (member, has_arrived) in members {
+            if has_arrived {
+                arrived += 1;
+            } else {
+                missing.push(member);
+            }
+        }
+        missing.sort_by_cached_key(|m| self.place(m).map(|place| place.rank));
+        let late = missing.iter().take(if arrived > 0 { LATE } else { 0 });
+        BarrierArrivals {
+            arrived,
+            expected: arrived + missing.len() as i32,
+            late: late.map(|m| m.to_range()).collect(),
+            arrivals_time: time,
+        }
     }
 
     /// True if all running members of the group have succeeded. False for a group without
@@ -221,6 +253,24 @@ pub fn running_indexes(status: &TrainingWorkloadStatus) -> RunningIndexes {
         // The operator writes this field. If it has been corrupted, all members count.
         if let Some(indexes) = group.world_indexes.as_deref().and_then(parse_indexes) {
             out.insert(group.name.clone(), indexes.into_iter().collect());
+        }
+    }
+    out
+}
+
+/// Parses `groups[].completedIndexes`. Keeps indexes beyond the current replicas: members stay
+/// completed if the group grows again.
+pub fn completed_members(
+    status: &TrainingWorkloadStatus,
+    spec: &TrainingWorkloadSpec,
+) -> BTreeSet<Member> {
+    let mut out = BTreeSet::new();
+    for group in &spec.groups {
+        let entry = status.groups.iter().find(|s| s.name == group.name);
+        let indexes = entry.and_then(|s| parse_indexes(&s.completed_indexes));
+        let size = group.size.max(1);
+        for index in indexes.unwrap_or_default() {
+            out.insert(Member::new(group.name.as_str(), index / size, index % size));
         }
     }
     out

@@ -43,6 +43,28 @@ pub struct Incident {
     /// Time at which all members had stopped and arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_at: Option<DateTime<Utc>>,
+    /// Members at the barrier, for people. No decision reads them.
+    #[serde(flatten)]
+    pub arrivals: Option<BarrierArrivals>,
+}
+
+/// Members at the barrier of an open incident.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BarrierArrivals {
+    /// Number of members that stand at the barrier. Absent until 5 s after the order, and removed
+    /// within 10 s after the barrier has opened. The numbers of a workload change at most every
+    /// 10 s; at most eight of its incidents have numbers.
+    pub arrived: i32,
+    /// Number of members that have to arrive before the barrier opens. Written with `arrived`.
+    pub expected: i32,
+    /// Members that have not arrived although others wait, as `<group>/<replica>/<index>`, the
+    /// smallest ranks first, at most eight. Written with `arrived`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub late: Vec<String>,
+    /// Time at which `arrived`, `expected` or `late` last changed here.
+    pub arrivals_time: DateTime<Utc>,
 }
 
 /// An open replacement of single pods. The other members of their restart domain continue to run at

@@ -27,7 +27,8 @@ pub use failure::{
 pub use gang_move::{GangMove, MoveOutcome, NodeToLeave};
 pub use group::{Dependency, DependencyCondition, Group};
 pub use incident::{
-    Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases, PodReplacement,
+    BarrierArrivals, Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases,
+    PodReplacement,
 };
 pub use quota::{KueuePodSet, KueueStatus};
 pub use schedule::{

@@ -121,11 +121,17 @@ impl Ledger {
             backend,
             mut conditions,
             groups: _,
+            arrivals,
             selector,
             scheduled_time,
             phases,
         } = summary;
-        let (gangs, domains) = in_order_of_spec(gangs, gang_entries, domain_entries);
+        let (gangs, mut domains) = in_order_of_spec(gangs, gang_entries, domain_entries);
+        for domain in &mut domains {
+            if let Some(incident) = &mut domain.incident {
+                incident.arrivals = arrivals.get(domain.key.as_str()).cloned();
+            }
+        }
         let completion_time = ended.as_ref().and_then(|e| e.completed_at);
         conditions.extend(ended.map(terminal_condition));
         TrainingWorkloadStatus {
@@ -250,6 +256,7 @@ fn incident_status(incident: OpenIncident) -> Incident {
         decided_at,
         ordered_at,
         arrived_at,
+        arrivals: None,
     }
 }
 

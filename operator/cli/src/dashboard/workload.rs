@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::gangs::gangs;
-use lockstep_api::member::MemberSet;
-use lockstep_api::membership::Membership;
-use lockstep_api::workload::TrainingWorkloadStatus;
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::membership::{LATE, Membership, completed_members};
+use lockstep_api::workload::{BarrierArrivals, TrainingWorkloadStatus};
 use serde_json::{Map, Value, json};
 
 use super::incidents::{id, incident};
@@ -18,7 +18,7 @@ use super::queue::row;
 use super::view::{ClusterView, PageReads};
 use crate::explain::{Story, explain};
 use crate::objects::{has_ended, holds, member, node};
-use crate::status::{WorkloadObjects, domains, next_steps, status};
+use crate::status::{WorkloadObjects, domains, next_steps, restarting, status};
 
 pub fn workload(
     view: &ClusterView,
@@ -69,6 +69,7 @@ pub fn workload(
         "status": report,
         "explain": story,
         "phases": ledger.phases,
+        "arrivals": arrivals(view, reads, workload, now),
         "slowest": progress.map(|p| &p.slowest),
         "restarts": restarts.collect::<Vec<_>>(),
         "checkpoint": {
@@ -124,14 +125,7 @@ fn members(
             }
         }
     }
-    let pods = reads.pods.iter().flatten();
-    // Terminating pods come last, and count only without a newer pod.
-    let mut by_member: BTreeMap<_, &Pod> = BTreeMap::new();
-    for pod in pods {
-        if let Some(who) = member(pod) {
-            by_member.entry(who).or_insert(pod);
-        }
-    }
+    let by_member = by_member(reads.pods.as_deref().unwrap_or_default());
     let steps = steps(view);
     let arrived = arrived(view, workload, ledger);
     let step_of = |pod: &Pod| steps.get(pod.metadata.uid.as_deref()?).copied();
@@ -153,10 +147,60 @@ fn members(
             "arrived": arrived.as_ref().and_then(|pods| Some(pods.contains(uid?))),
             "ready": pod.is_some_and(|p| holds(p, "Ready")),
         });
-        let key = format!("{}/{}/{}", who.group, who.replica, who.index);
-        (key, row)
+        (who.to_range(), row)
     });
     members.collect()
+}
+
+/// Terminating pods come last, and count only without a newer pod.
+fn by_member(pods: &[Pod]) -> BTreeMap<Member, &Pod> {
+    let mut by_member = BTreeMap::new();
+    for pod in pods {
+        if let Some(who) = member(pod) {
+            by_member.entry(who).or_insert(pod);
+        }
+    }
+    by_member
+}
+
+/// Members at the barriers of open incidents, as node agents report them. A reader who may not read
+/// node agents or pods gets the numbers of the status.
+fn arrivals(
+    view: &ClusterView,
+    reads: &PageReads,
+    workload: &TrainingWorkload,
+    now: DateTime<Utc>,
+) -> Value {
+    let none = TrainingWorkloadStatus::default();
+    let ledger = workload.status.as_ref().unwrap_or(&none);
+    let arrived = arrived(view, workload, ledger);
+    let mut all = BarrierArrivals::default();
+    if let (Some(arrived), Some(pods)) = (arrived, &reads.pods) {
+        let membership = Membership::of(&workload.spec, ledger);
+        let completed = completed_members(ledger, &workload.spec);
+        let pods = by_member(pods);
+        let mut members = restarting(workload);
+        members.retain(|m, incident| {
+            incident.ordered_at.is_some() && membership.contains(m) && !completed.contains(m)
+        });
+        let has_arrived = |m: &Member| {
+            let uid = pods.get(m).and_then(|p| p.metadata.uid.as_deref());
+            uid.is_some_and(|uid| arrived.contains(uid))
+        };
+        all = membership.arrivals(members.keys().map(|m| (m, has_arrived(m))), now);
+    } else {
+        let incidents = ledger.domains.iter().filter_map(|d| d.incident.as_ref());
+        for written in incidents.filter_map(|i| i.arrivals.clone()) {
+            all.arrived += written.arrived;
+            all.expected += written.expected;
+            all.late.extend(written.late);
+        }
+        all.late.truncate(LATE);
+    }
+    if all.expected == 0 {
+        return Value::Null;
+    }
+    json!({"arrived": all.arrived, "expected": all.expected, "late": all.late})
 }
 
 /// Step of each member by UID of its pod, as node agents report it.

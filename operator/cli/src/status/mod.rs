@@ -14,9 +14,9 @@ use lockstep_api::names::annotations;
 use lockstep_api::scheduling::{PodGroupStatus, QueueStatus};
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
-    Backend, Cause, CauseKind, CheckpointRequest, DomainStatus, FailureAction, GroupStatus,
-    HistoryEntry, Incident, IncidentStage, Phase, PodReplacement, TopologyLevel, TopologyMode,
-    TrainingProgress,
+    Backend, BarrierArrivals, Cause, CauseKind, CheckpointRequest, DomainStatus, FailureAction,
+    GroupStatus, HistoryEntry, Incident, IncidentStage, Phase, PodReplacement, TopologyLevel,
+    TopologyMode, TrainingProgress,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -147,6 +147,9 @@ pub struct OpenRestart {
     pub not_before: Option<DateTime<Utc>>,
     pub counted: bool,
     pub cause: Cause,
+    /// Members at the barrier, once it has waited for 5 s.
+    #[serde(flatten)]
+    pub arrivals: Option<BarrierArrivals>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -302,7 +305,7 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
 }
 
 /// Members of restart domains with an open incident.
-fn restarting(workload: &TrainingWorkload) -> BTreeMap<Member, &Incident> {
+pub fn restarting(workload: &TrainingWorkload) -> BTreeMap<Member, &Incident> {
     let status = workload.status.iter();
     let domains = status.flat_map(|s| &s.domains);
     let open: BTreeMap<&str, &Incident> = domains
@@ -349,6 +352,7 @@ fn restart(domain: &str, incident: &Incident) -> OpenRestart {
         not_before: incident.not_before,
         counted: incident.counted,
         cause: incident.cause.clone(),
+        arrivals: incident.arrivals.clone(),
     }
 }
 
@@ -362,6 +366,7 @@ fn replacement(domain: &DomainStatus, replacement: &PodReplacement) -> OpenResta
         not_before: replacement.not_before,
         counted: replacement.counted,
         cause: replacement.cause.clone(),
+        arrivals: None,
     }
 }
 

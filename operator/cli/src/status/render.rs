@@ -276,6 +276,14 @@ fn under_way(restart: &OpenRestart, options: &RenderOptions) -> String {
         "{action} attempt {} ({}), since {ago}{wait}\n  {stage}\n",
         restart.attempt, restart.action
     );
+    if let Some(at_barrier) = &restart.arrivals {
+        let (arrived, expected) = (at_barrier.arrived, at_barrier.expected);
+        let late = match at_barrier.late.as_slice() {
+            [] => String::new(),
+            late => format!(", late: {}", late.join(", ")),
+        };
+        let _ = writeln!(out, "  {arrived} of {expected} arrived{late}");
+    }
     let _ = writeln!(out, "  cause: {}", words(&restart.cause));
     out
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use lockstep_api::workload::BarrierArrivals;
 use lockstep_cli::dashboard::pages::{Page, Shown, documents};
 use lockstep_cli::dashboard::recorded::recorded;
 use lockstep_cli::dashboard::view::{ClusterView, PageReads};
@@ -9,7 +10,7 @@ use lockstep_cli::record::record;
 use lockstep_model::parse::partial::PartialPod;
 use serde_json::{Value, json};
 
-use crate::dashboard_fixture::{PODS, lists, reads, time, view};
+use crate::dashboard_fixture::{PODS, lists, reads, reads_of, time, view};
 
 fn page_of(view: &ClusterView, reads: &PageReads, page: Page) -> Value {
     let shown = Shown {
@@ -255,6 +256,72 @@ fn the_page_of_a_workload_joins_members_pods_and_steps() {
     };
     let none = documents(&view, &PageReads::default(), &shown, time());
     assert_eq!(none[1].1, json!({"notFound": "no workload ml/gone"}));
+}
+
+/// `arrivals` of the page of research/probe, whose members restart.
+fn arrivals(view: &ClusterView, reads: &PageReads) -> Value {
+    let shown = Shown {
+        page: Page::Workload,
+        workload: Some(("research".to_owned(), "probe".to_owned())),
+        namespace: None,
+    };
+    let all = documents(view, reads, &shown, time());
+    let (_, document) = all.iter().find(|(name, _)| *name == "workload").unwrap();
+    document["arrivals"].clone()
+}
+
+/// The member of probe on this node is at the barrier.
+fn arrive(view: &mut ClusterView, node: &str, pod: &str) {
+    let mut agents = view.agents.iter_mut().flatten();
+    let agent = agents.find(|a| a.metadata.name.as_deref() == Some(node));
+    let status = agent.unwrap().status.as_mut().unwrap();
+    let arrival = json!({"workloadUID": "uid-probe", "domain": "workload", "attempt": 2,
+        "pods": [{"podUID": pod, "containerID": "c", "restarts": 0}]});
+    status
+        .arrivals
+        .push(serde_json::from_value(arrival).unwrap());
+}
+
+/// The view while three of four members of probe wait at the barrier.
+fn waiting() -> (ClusterView, PageReads) {
+    let mut view = view();
+    for (node, index) in [("n13", 0), ("n14", 1), ("n16", 3)] {
+        arrive(&mut view, node, &format!("uid-probe-workers-0-{index}"));
+    }
+    let reads = reads_of(&view, "probe");
+    (view, reads)
+}
+
+#[test]
+fn agents_show_who_is_at_the_barrier_before_the_status_does() {
+    let (view, reads) = waiting();
+    let expected = json!({"arrived": 3, "expected": 4, "late": ["workers/0/2"]});
+    assert_eq!(arrivals(&view, &reads), expected);
+    assert_eq!(page(Page::Workload)["workload"]["arrivals"], Value::Null);
+}
+
+#[test]
+fn a_reader_without_node_agents_gets_the_arrivals_of_the_status() {
+    let (mut view, reads) = waiting();
+    view.agents = None;
+    assert_eq!(arrivals(&view, &reads), Value::Null, "the first 5 s");
+    let workloads = view.workloads.iter_mut().flatten();
+    for status in workloads.filter_map(|w| w.status.as_mut()) {
+        for incident in status
+            .domains
+            .iter_mut()
+            .filter_map(|d| d.incident.as_mut())
+        {
+            incident.arrivals = Some(BarrierArrivals {
+                arrived: 2,
+                expected: 4,
+                late: ["workers/0/1", "workers/0/2"].map(str::to_owned).into(),
+                arrivals_time: time(),
+            });
+        }
+    }
+    let expected = json!({"arrived": 2, "expected": 4, "late": ["workers/0/1", "workers/0/2"]});
+    assert_eq!(arrivals(&view, &reads), expected);
 }
 
 #[test]

@@ -90,7 +90,8 @@ pub fn jobs() -> Vec<Job> {
     restarting["domains"] = json!([{"key": "workload", "attempt": 1, "incident": {"attempt": 2, "cause":
         {"kind": "ContainerExit", "exitCode": 1, "reason": "Error", "node": "n14", "container": "t",
             "pod": "probe-workers-0-1", "message": "", "time": ago(3)},
-        "action": "RestartGang", "counted": true, "stage": "Ordered", "detectedAt": ago(3), "decidedAt": ago(3)}}]);
+        "action": "RestartGang", "counted": true, "stage": "Ordered", "detectedAt": ago(3), "decidedAt": ago(3),
+        "orderedAt": ago(2)}}]);
     let mut preempted = running(1, 32, &[]);
     preempted["phase"] = json!("Preempting");
     preempted["reason"] = json!("Preempted");
@@ -359,9 +360,13 @@ pub fn view() -> ClusterView {
 
 /// What is read for the page of `ml/llama`, and the queue.
 pub fn reads(view: &ClusterView) -> PageReads {
-    let of_llama = |pod: &Value| pod["metadata"]["labels"][labels::WORKLOAD] == "llama";
+    reads_of(view, "llama")
+}
+
+/// What is read for the page of a workload with this name, and the queue.
+pub fn reads_of(view: &ClusterView, name: &str) -> PageReads {
     let mut pods = lists().remove(PODS).unwrap();
-    pods.retain(of_llama);
+    pods.retain(|pod| pod["metadata"]["labels"][labels::WORKLOAD] == name);
     let (file, unread) = record(
         view.objects(None),
         &std::collections::BTreeSet::new(),

@@ -117,6 +117,36 @@ Next: no action needed: the workload is restarting; `kubectl lockstep logs llama
 }
 
 #[test]
+fn the_status_names_members_for_which_the_others_wait_at_the_barrier() {
+    let shown = |arrived: i32, late: &[&str]| {
+        let mut value = restarting();
+        let incident = &mut value["domains"][0]["incident"];
+        incident["arrived"] = json!(arrived);
+        incident["expected"] = json!(256);
+        incident["late"] = json!(late);
+        incident["arrivalsTime"] = json!(ago(1));
+        let screen = screen(&status(&objects(&value), now()));
+        let line = screen.lines().find(|line| line.contains("of 256 arrived"));
+        line.unwrap().to_owned()
+    };
+    for (arrived, late, line) in [
+        (0, &[][..], "  0 of 256 arrived"),
+        (
+            255,
+            &["workers/0/57"],
+            "  255 of 256 arrived, late: workers/0/57",
+        ),
+        (
+            212,
+            &["workers/0/57", "workers/0/58"],
+            "  212 of 256 arrived, late: workers/0/57, workers/0/58",
+        ),
+    ] {
+        assert_eq!(shown(arrived, late), line);
+    }
+}
+
+#[test]
 fn the_status_shows_a_replacement_beside_running_members() {
     let mut value = restarting();
     let domain = &mut value["domains"][0];

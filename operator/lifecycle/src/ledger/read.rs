@@ -1,11 +1,9 @@
 //! Reads the ledger from a status. Drops unparsable values, for example after manual edits.
 
-use std::collections::BTreeSet;
-
 use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
-use lockstep_api::member::{Member, MemberSet, parse_indexes};
-use lockstep_api::membership::running_indexes;
+use lockstep_api::member::MemberSet;
+use lockstep_api::membership::{completed_members, running_indexes};
 use lockstep_api::workload::{
     Accounting, AvoidedNode, DomainStatus, GangStatus, Incident, PodReplacement, Restarts,
     TrainingWorkloadSpec, TrainingWorkloadStatus,
@@ -62,7 +60,7 @@ impl Ledger {
             applied: applied.clone(),
             gangs: gangs.iter().filter_map(gang).collect(),
             domains: domains.iter().filter_map(domain).collect(),
-            completed: completed(status, spec),
+            completed: completed_members(status, spec),
             running: running_indexes(status),
             highest_attempt: *attempt,
             budget: budget(restarts),
@@ -190,6 +188,7 @@ fn open_incident(status: &Incident) -> OpenIncident {
         decided_at,
         ordered_at,
         arrived_at,
+        arrivals: _,
     } = status;
     OpenIncident {
         attempt: *attempt,
@@ -239,20 +238,6 @@ impl OpenIncident {
             detected_at: self.detected_at,
         }
     }
-}
-
-/// Keeps indexes beyond the current replicas: members stay completed if the group grows again.
-fn completed(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> BTreeSet<Member> {
-    let mut out = BTreeSet::new();
-    for group in &spec.groups {
-        let entry = status.groups.iter().find(|s| s.name == group.name);
-        let indexes = entry.and_then(|s| parse_indexes(&s.completed_indexes));
-        let size = group.size.max(1);
-        for index in indexes.unwrap_or_default() {
-            out.insert(Member::new(group.name.as_str(), index / size, index % size));
-        }
-    }
-    out
 }
 
 fn budget(restarts: &Restarts) -> RestartBudget {

@@ -43,6 +43,7 @@ fn noise() -> Summary {
         backend: None,
         conditions: Vec::new(),
         groups: BTreeMap::new(),
+        arrivals: BTreeMap::new(),
         selector: Some("noise".into()),
         scheduled_time: Some(DateTime::UNIX_EPOCH),
         phases: Vec::new(),

@@ -29,7 +29,7 @@ const MOST_REPLACED: usize = 1000;
 const BEFORE_KILL: i64 = 5;
 
 /// Members of a domain that share a barrier.
-pub(super) struct BarrierGroup<'m> {
+pub(crate) struct BarrierGroup<'m> {
     pub facts: &'m Facts<'m>,
     pub ledger: &'m Ledger,
     pub membership: &'m Membership<'m>,
@@ -227,6 +227,13 @@ impl<'m> BarrierGroup<'m> {
         let runs =
             |m: &&&Member| !self.gang.degrades() || assigned.contains_key(**m) && !lacks_pod(m);
         self.running.iter().filter(runs).copied().collect()
+    }
+
+    /// Members that have to arrive before the barrier opens, and whether each has.
+    pub fn arrivals(&self) -> impl Iterator<Item = (&'m Member, bool)> {
+        let expected = self.expected().into_iter();
+        let unfinished = expected.filter(|m| !self.ledger.completed.contains(*m));
+        unfinished.map(|m| (m, self.is_at_barrier(m)))
     }
 
     /// By the member's own identity: a count of arrivals could include other members.

@@ -31,23 +31,10 @@ pub(crate) fn desired(
     wake: &mut Wake,
 ) -> RestartOrderSpec {
     let mut domains = Vec::new();
-    let gangs = facts.gangs.iter();
-    for (gang, domain) in gangs.flat_map(|g| g.domains.iter().map(move |d| (g, d))) {
-        let Some(entry) = ledger.domain(&domain.key) else {
-            continue;
-        };
-        let members = domain.members.iter();
-        let group = BarrierGroup {
-            facts,
-            ledger,
-            membership,
-            gang,
-            domain,
-            entry,
-            running: members.filter(|m| membership.contains(m)).collect(),
-        };
+    for group in barrier_groups(facts, ledger, membership) {
+        let key = &group.domain.key;
         let mut order = if group.awaits_nodes() {
-            facts.order(&domain.key).cloned()
+            facts.order(key).cloned()
         } else {
             group.order(wake)
         };
@@ -61,6 +48,28 @@ pub(crate) fn desired(
         workload_uid: facts.view.uid().to_owned(),
         domains,
     }
+}
+
+/// The members of each domain of the ledger that run together.
+pub(crate) fn barrier_groups<'m>(
+    facts: &'m Facts<'m>,
+    ledger: &'m Ledger,
+    membership: &'m Membership<'m>,
+) -> impl Iterator<Item = BarrierGroup<'m>> {
+    let gangs = facts.gangs.iter();
+    let domains = gangs.flat_map(|g| g.domains.iter().map(move |d| (g, d)));
+    domains.filter_map(move |(gang, domain)| {
+        let members = domain.members.iter();
+        Some(BarrierGroup {
+            facts,
+            ledger,
+            membership,
+            gang,
+            domain,
+            entry: ledger.domain(&domain.key)?,
+            running: members.filter(|m| membership.contains(m)).collect(),
+        })
+    })
 }
 
 impl BarrierGroup<'_> {

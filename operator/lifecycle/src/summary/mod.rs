@@ -4,6 +4,7 @@
 //! The previous summary is an input, because conditions keep the time of their last transition.
 
 mod admission;
+pub(crate) mod arrivals;
 mod checkpoint;
 mod conditions;
 pub(crate) mod counts;
@@ -16,9 +17,12 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, find, is_true, reasons, types};
+use lockstep_api::ids::DomainKey;
 use lockstep_api::membership::Membership;
 use lockstep_api::names::labels;
-use lockstep_api::workload::{Backend, Phase, PhaseChange, TrainingWorkloadStatus};
+use lockstep_api::workload::{
+    Backend, BarrierArrivals, Phase, PhaseChange, TrainingWorkloadStatus,
+};
 
 use crate::facts::Facts;
 use crate::ledger::{Ledger, Outcome};
@@ -42,6 +46,8 @@ pub(crate) struct Summary {
     /// Without the terminal conditions.
     pub conditions: Vec<Condition>,
     pub groups: BTreeMap<String, Counts>,
+    /// Of open incidents with a closed barrier.
+    pub arrivals: BTreeMap<DomainKey, BarrierArrivals>,
     /// Of the group that `spec.replicas` counts.
     pub selector: Option<String>,
     pub scheduled_time: Option<DateTime<Utc>>,
@@ -71,6 +77,7 @@ pub(crate) fn summarize(
         backend: Some(facts.view.backend()).filter(|b| *b != Backend::Lockstep),
         conditions,
         groups,
+        arrivals: arrivals::arrivals(facts, ledger, before, &mut wake),
         selector: scale_selector(facts),
         scheduled_time: placed_at(facts, ledger).or(before.scheduled_time),
         phases,

@@ -5,6 +5,7 @@
 
 mod accounting;
 mod all_nodes;
+mod arrivals;
 mod asked_again;
 mod barrier;
 mod basics;

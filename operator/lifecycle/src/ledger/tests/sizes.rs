@@ -6,14 +6,15 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
-    Backoff, Cause, CauseKind, CheckpointOccasion, CheckpointOutcome, CheckpointRequest,
-    FailureAction, GangMove, IncidentStage, MoveOutcome, NodeToLeave, Phase, TrainingWorkloadSpec,
-    TrainingWorkloadStatus,
+    Backoff, BarrierArrivals, Cause, CauseKind, CheckpointOccasion, CheckpointOutcome,
+    CheckpointRequest, FailureAction, GangMove, IncidentStage, MoveOutcome, NodeToLeave, Phase,
+    TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 use serde_json::{Map, Value, json};
 
 use crate::ledger::{Avoidance, DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::summary::Summary;
+use crate::summary::arrivals::INCIDENTS;
 
 /// etcd's default request limit of 1.5 MiB, less a reserve for spec, metadata and the request
 /// itself.
@@ -42,6 +43,7 @@ fn summary() -> Summary {
         backend: None,
         conditions: Vec::new(),
         groups: BTreeMap::new(),
+        arrivals: BTreeMap::new(),
         selector: Some("s".repeat(512)),
         scheduled_time: Some(at()),
         phases: Vec::new(),
@@ -163,7 +165,21 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
     }
     let all = gangs.iter().flat_map(Gang::members);
     ledger.completed = all.step_by(2).cloned().collect();
-    ledger.into_status(spec, &gangs, summary())
+    let domains = gangs.iter().flat_map(|gang| &gang.domains);
+    let arrivals = domains.take(INCIDENTS).map(|domain| {
+        let numbers = BarrierArrivals {
+            arrived: 9_999,
+            expected: 20_000,
+            late: vec![format!("{}/499/19999", "w".repeat(30)); 8],
+            arrivals_time: at(),
+        };
+        (domain.key.clone(), numbers)
+    });
+    let summary = Summary {
+        arrivals: arrivals.collect(),
+        ..summary()
+    };
+    ledger.into_status(spec, &gangs, summary)
 }
 
 /// `managedFields` of a value, as large as the API server's.
