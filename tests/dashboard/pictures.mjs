@@ -22,7 +22,7 @@ async function views() {
     queue: ['#/queue?w=ml/pretrain', '[data-table=queue] tbody tr'],
     workload: [`#/workload?w=${GANG}`, '[data-panel=members] .members'],
     map: [`#/map?w=${GANG}&n=${node}`, '[data-panel=legend]'],
-    whatif: ['#/whatif?w=ml/release', '[data-panel=screen]'],
+    whatif: ['#/whatif?w=ml/pretrain', '[data-panel=screen]'],
     incidents: ['#/incidents', '[data-table=incidents] tbody tr'],
     health: ['#/health', '[data-panel=doctor] .checks'],
   };

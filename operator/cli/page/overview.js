@@ -94,7 +94,7 @@ function waits({ waits: w }, now) {
         { id: 'workload', label: 'Workload', width: '25%', value: (r) => r.name },
         { id: 'state', label: 'State', width: '5rem', value: (r) => r.state.toLowerCase() },
         { id: 'since', label: 'Since', num: true, width: '3.8rem', sort: (r) => r.queuedAt, value: (r) => age(r.queuedAt, now) },
-        { id: 'start', label: 'Start', width: '5.2rem', value: (r) => startsBy(r.reservation?.startsAt, now) },
+        { id: 'start', label: 'Start', width: '7.4rem', value: (r) => startsBy(r.reservation?.startsAt, now) },
         { id: 'message', label: 'Why', value: (r) => r.message ?? r.reason },
       ] }),
     w && w.gangs > rows.length && h('a.more', { href: address({ page: 'queue' }) }, `All ${count(w.gangs, 'gang')}`),

@@ -36,7 +36,7 @@ function list(q, rows, now) {
         { id: 'needs', label: 'Needs', width: '7.5rem', value: (r) => r.needs, cell: (r) => (r.needs ?? '').replace(/ \S+\/\S+$/, '') },
         { id: 'state', label: 'State', width: '5.8rem', value: (r) => r.state.toLowerCase() },
         { id: 'since', label: 'Queued', num: true, width: '4.8rem', sort: (r) => r.queuedAt, value: (r) => age(r.queuedAt, now) },
-        { id: 'start', label: 'Start', width: '6.8rem', title: 'Latest start', sort: (r) => r.startsBy ?? '9', value: (r) => startText(r, now) },
+        { id: 'start', label: 'Start', width: '7.8rem', title: 'Latest start', sort: (r) => r.startsBy ?? '9', value: (r) => startText(r, now) },
         { id: 'message', label: 'Why', value: (r) => r.message || r.reason },
       ] }),
   );
