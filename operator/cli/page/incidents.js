@@ -124,7 +124,7 @@ function list(rows, all, now) {
         { id: 'action', label: 'Action', width: '7.6rem', value: (r) => r.action },
         { id: 'counted', label: 'Counted', width: '4.8rem', value: (r) => (r.counted ? 'yes' : 'no') },
         { id: 'back', label: 'Back after', num: true, width: '5.4rem', value: (r) => r.totalMs, cell: (r) => (r.recoveredAt ? duration(r.totalMs) : 'never') },
-        { id: 'lost', label: 'Lost', num: true, width: '5.6rem', value: (r) => r.lostAcceleratorSeconds, cell: (r) => gpuHours(r.lostAcceleratorSeconds) },
+        { id: 'lost', label: 'Lost', num: true, width: '6.6rem', value: (r) => r.lostAcceleratorSeconds, cell: (r) => gpuHours(r.lostAcceleratorSeconds) },
         { id: 'message', label: 'Message', value: (r) => r.cause?.message },
       ] }),
   );

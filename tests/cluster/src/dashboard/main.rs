@@ -33,10 +33,12 @@ use gangs::{POOL, WAITING};
 const PATIENCE: Duration = Duration::from_mins(20);
 /// Time between two lines about progress.
 const REPORT: Duration = Duration::from_secs(10);
-/// Leases of thousands of nodes are renewed rarely, so that they do not keep the machine busy.
-const LEASE_SECONDS: u32 = 200;
+/// No node fails here. With shorter Leases, renewals of thousands of nodes keep the machine so busy that
+/// some come late, and gangs restart.
+const LEASE_SECONDS: u32 = 3_600;
 /// User with role `lockstep-dashboard`.
 const READER: &str = "reader";
+
 /// Numbers of nodes and gangs.
 #[derive(Clone, Copy)]
 struct Size {
