@@ -8,7 +8,7 @@ use kube::Client;
 use lockstep_api::kueue::{KUEUE_GROUP, KUEUE_VERSIONS};
 use lockstep_api::provisioning::{AUTOSCALING_GROUP, AUTOSCALING_VERSIONS};
 use tokio::task::JoinSet;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::index::{Index, Watching, watch_kueue, watch_requests};
 
@@ -57,7 +57,7 @@ impl OptionalApi {
                     (self.watch)(&index, &watching, version, &mut tasks);
                     last = Some(version);
                 }
-                Err(error) => debug!(%error, "cannot discover {group}"),
+                Err(error) => warn!(%error, "cannot discover {group}"),
             }
             tokio::time::sleep(watching.random.jittered(INTERVAL)).await;
         }
