@@ -3,7 +3,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, relative } from 'node:path';
-import { launch, open } from './browser.mjs';
+import { launch, open, until } from './browser.mjs';
 import { address, follow, nodes } from './served.mjs';
 
 /** Size of the pictures that pages of the docs show. Other pictures are in a folder of their own. */
@@ -31,10 +31,10 @@ async function views() {
 /** Name of the node with most incidents. */
 async function worstNode() {
   const followed = follow('map');
-  while (!followed.documents.map) {
+  await until(() => {
     if (followed.ended) throw followed.ended;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+    return followed.documents.map;
+  }, 'the document of the map', LIMIT_MS);
   followed.stop();
   await followed.done;
   const [[name]] = Object.entries(followed.documents.map.nodes).sort(([, a], [, b]) => b.incidents - a.incidents);

@@ -332,12 +332,11 @@ function listen(map) {
 }
 
 /** The node at a point, and the square in it: `[index, square]`, or null. */
-function squareAt(map, x, y) {
-  const index = map.names.findIndex((_, i) => nodeOnScreen(map, i, [x, y, x, y]));
+function squareAt({ at, names, placed, x: left, y: top }, x, y) {
+  const [atX, atY] = [(x - at.x) / at.zoom, (y - at.y) / at.zoom];
+  const index = names.findIndex((_, i) => atX > left[i] && atX < left[i] + placed.nodeW && atY > top[i] && atY < top[i] + placed.nodeH);
   if (index < 0) return null;
-  const [left, top] = nodeOnScreen(map, index);
-  const size = map.placed.cell * map.at.zoom;
-  return [index, Math.floor((y - top) / size) * map.placed.columns + Math.floor((x - left) / size)];
+  return [index, Math.floor((atY - top[index]) / placed.cell) * placed.columns + Math.floor((atX - left[index]) / placed.cell)];
 }
 
 function inBox(map, { x, y, toX, toY }) {

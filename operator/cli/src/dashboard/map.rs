@@ -79,10 +79,14 @@ fn preemptions(view: &ClusterView) -> Vec<Value> {
     let workload = |g: &PodGroup| view.number(&name_of(owner(view.workloads(), g)?));
     let victim = |unit: &Victim| {
         let group = groups.get(unit.uid.as_str()).copied();
-        let pod = view.pods.iter().flatten();
-        let pod = pod.filter(|p| p.uid.as_str() == unit.uid);
-        let mut nodes = group.map(nodes_of).unwrap_or_default();
-        nodes.extend(pod.filter_map(Pod::holds));
+        let nodes: Vec<&str> = group.map_or_else(
+            || {
+                let pods = view.pods.iter().flatten();
+                let own = pods.filter(|p| p.uid.as_str() == unit.uid);
+                own.filter_map(Pod::holds).collect()
+            },
+            nodes_of,
+        );
         json!({"workload": group.and_then(workload), "nodes": nodes})
     };
     let all = intents(view).map(|(group, intent)| {

@@ -55,6 +55,10 @@ pub fn workload(
     let none = TrainingWorkloadStatus::default();
     let ledger = workload.status.as_ref().unwrap_or(&none);
     let progress = ledger.progress.as_ref();
+    let barrier = AtBarrier {
+        pods: reads.pods.as_deref().map(by_member),
+        arrived: arrived(view, workload, ledger),
+    };
     let (_, budget) = next_steps(workload, now);
     let queue = view.queue_report(reads);
     let mut waiting = queue.gangs.iter();
@@ -69,7 +73,7 @@ pub fn workload(
         "status": report,
         "explain": story,
         "phases": ledger.phases,
-        "arrivals": arrivals(view, reads, workload, now),
+        "arrivals": arrivals(&barrier, workload, now),
         "slowest": progress.map(|p| &p.slowest),
         "restarts": restarts.collect::<Vec<_>>(),
         "checkpoint": {
@@ -79,7 +83,7 @@ pub fn workload(
             "ratePerMinute": progress.and_then(|p| p.steps_per_hour).map(|rate| rate as f64 / 60.0),
         },
         "budget": {"used": budget.of - budget.left, "limit": budget.of},
-        "members": members(view, reads, workload),
+        "members": members(view, &barrier, workload),
         "queue": waiting.map(|gang| row(view, gang, &occupation(view, now))),
         "command": commands(workload, namespace, name),
     })
@@ -110,7 +114,7 @@ fn commands(workload: &TrainingWorkload, namespace: &str, name: &str) -> BTreeMa
 /// All members by name, with what placements, pods and node agents say about them.
 fn members(
     view: &ClusterView,
-    reads: &PageReads,
+    barrier: &AtBarrier<'_>,
     workload: &TrainingWorkload,
 ) -> Map<String, Value> {
     let none = TrainingWorkloadStatus::default();
@@ -125,17 +129,15 @@ fn members(
             }
         }
     }
-    let by_member = by_member(reads.pods.as_deref().unwrap_or_default());
+    let pods = || barrier.pods.iter().flatten();
     let steps = steps(view);
-    let arrived = arrived(view, workload, ledger);
     let step_of = |pod: &Pod| steps.get(pod.metadata.uid.as_deref()?).copied();
-    let most = by_member.values().filter_map(|pod| step_of(pod)).max();
+    let most = pods().filter_map(|(_, pod)| step_of(pod)).max();
     let all = gangs(&workload.spec);
     let all = all.iter().flat_map(lockstep_api::gangs::Gang::members);
     let members = all.map(|who| {
-        let pod = by_member.get(who).copied();
+        let pod = barrier.pod(who);
         let step = pod.and_then(step_of);
-        let uid = pod.and_then(|p| p.metadata.uid.as_deref());
         let phase = pod.and_then(|p| p.status.as_ref()?.phase.clone());
         let row = json!({
             "rank": membership.place(who).map(|place| place.rank),
@@ -144,12 +146,31 @@ fn members(
             "phase": phase,
             "step": step,
             "behind": step.and_then(|step| Some(most? - step)),
-            "arrived": arrived.as_ref().and_then(|pods| Some(pods.contains(uid?))),
+            "arrived": pod.and_then(|pod| barrier.has_arrived(pod)),
             "ready": pod.is_some_and(|p| holds(p, "Ready")),
         });
         (who.to_range(), row)
     });
     members.collect()
+}
+
+/// Pods of members, and which of them are at the barriers of open incidents.
+struct AtBarrier<'p> {
+    /// `None`: not read.
+    pods: Option<BTreeMap<Member, &'p Pod>>,
+    /// UIDs. `None`: no incident is open, or node agents are not read.
+    arrived: Option<BTreeSet<&'p str>>,
+}
+
+impl<'p> AtBarrier<'p> {
+    fn pod(&self, member: &Member) -> Option<&'p Pod> {
+        self.pods.as_ref()?.get(member).copied()
+    }
+
+    fn has_arrived(&self, pod: &Pod) -> Option<bool> {
+        let uid = pod.metadata.uid.as_deref()?;
+        Some(self.arrived.as_ref()?.contains(uid))
+    }
 }
 
 /// Terminating pods come last, and count only without a newer pod.
@@ -165,28 +186,19 @@ fn by_member(pods: &[Pod]) -> BTreeMap<Member, &Pod> {
 
 /// Members at the barriers of open incidents, as node agents report them. A reader who may not read
 /// node agents or pods gets the numbers of the status.
-fn arrivals(
-    view: &ClusterView,
-    reads: &PageReads,
-    workload: &TrainingWorkload,
-    now: DateTime<Utc>,
-) -> Value {
+fn arrivals(barrier: &AtBarrier<'_>, workload: &TrainingWorkload, now: DateTime<Utc>) -> Value {
     let none = TrainingWorkloadStatus::default();
     let ledger = workload.status.as_ref().unwrap_or(&none);
-    let arrived = arrived(view, workload, ledger);
     let mut all = BarrierArrivals::default();
-    if let (Some(arrived), Some(pods)) = (arrived, &reads.pods) {
+    if barrier.arrived.is_some() && barrier.pods.is_some() {
         let membership = Membership::of(&workload.spec, ledger);
         let completed = completed_members(ledger, &workload.spec);
-        let pods = by_member(pods);
         let mut members = restarting(workload);
         members.retain(|m, incident| {
             incident.ordered_at.is_some() && membership.contains(m) && !completed.contains(m)
         });
-        let has_arrived = |m: &Member| {
-            let uid = pods.get(m).and_then(|p| p.metadata.uid.as_deref());
-            uid.is_some_and(|uid| arrived.contains(uid))
-        };
+        let has_arrived = |m| barrier.has_arrived(barrier.pod(m)?);
+        let has_arrived = |m| has_arrived(m).unwrap_or(false);
         all = membership.arrivals(members.keys().map(|m| (m, has_arrived(m))), now);
     } else {
         let incidents = ledger.domains.iter().filter_map(|d| d.incident.as_ref());

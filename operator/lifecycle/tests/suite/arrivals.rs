@@ -40,6 +40,22 @@ fn restart(w: &mut Solo, seconds: [i64; 4]) -> Vec<TrainingWorkloadStatus> {
     w.written().split_off(before)
 }
 
+fn until_numbers(w: &mut Solo) {
+    w.until("the numbers", |w| {
+        incident(&w.status()).is_some_and(|i| i.arrivals.is_some())
+    });
+}
+
+/// A restart that waits for the silent node of the last member, which is returned.
+fn restart_of_which_one_node_is_silent() -> (Solo, String) {
+    let mut w = running();
+    let last = w.node_of("g", 7);
+    w.fault(&last, |f| f.silent_agent = true);
+    w.exit("g", 0, 1);
+    until_numbers(&mut w);
+    (w, last)
+}
+
 #[test]
 fn a_restart_in_less_than_five_seconds_writes_no_arrivals() {
     let mut w = running();
@@ -70,13 +86,7 @@ fn a_slow_restart_shows_who_has_arrived_at_most_every_ten_seconds() {
 
 #[test]
 fn numbers_that_stay_cause_no_write() {
-    let mut w = running();
-    let last = w.node_of("g", 7);
-    w.fault(&last, |f| f.silent_agent = true);
-    w.exit("g", 0, 1);
-    w.until("the numbers", |w| {
-        incident(&w.status()).is_some_and(|i| i.arrivals.is_some())
-    });
+    let (mut w, _) = restart_of_which_one_node_is_silent();
     let before = w.written().len();
     w.rounds(30);
     assert_eq!(w.written().len(), before);
@@ -87,22 +97,14 @@ fn no_member_is_late_before_another_one_waits() {
     let mut w = running();
     w.faults(|f| f.news_take = TimeDelta::seconds(20));
     w.exit("g", 0, 1);
-    w.until("the numbers", |w| {
-        incident(&w.status()).is_some_and(|i| i.arrivals.is_some())
-    });
+    until_numbers(&mut w);
     let shown = incident(&w.status()).unwrap().arrivals.clone().unwrap();
     assert_eq!((shown.arrived, shown.expected, shown.late.len()), (0, 8, 0));
 }
 
 #[test]
 fn a_crash_of_the_manager_changes_no_numbers() {
-    let mut w = running();
-    let last = w.node_of("g", 7);
-    w.fault(&last, |f| f.silent_agent = true);
-    w.exit("g", 0, 1);
-    w.until("the numbers", |w| {
-        incident(&w.status()).is_some_and(|i| i.arrivals.is_some())
-    });
+    let (mut w, last) = restart_of_which_one_node_is_silent();
     let before = w.status();
     let writes = w.written().len();
     w.crash();
@@ -120,9 +122,7 @@ fn a_new_pod_that_the_others_wait_for_is_late() {
     let last = w.node_of("g", 7);
     w.fault(&last, |f| f.starts_nothing = true);
     w.delete_pod("g", 7);
-    w.until("the numbers", |w| {
-        incident(&w.status()).is_some_and(|i| i.arrivals.is_some())
-    });
+    until_numbers(&mut w);
     let shown = incident(&w.status()).unwrap().arrivals.clone().unwrap();
     let late = vec!["g/7/0".to_owned()];
     assert_eq!((shown.arrived, shown.expected, shown.late), (7, 8, late));

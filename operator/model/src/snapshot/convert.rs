@@ -161,10 +161,7 @@ impl PodRecord {
                 .as_ref()
                 .is_some_and(|u| u.mode != UnitMode::Single),
             pod_group: pod.pod_group.as_deref().map(str::to_owned),
-            member: pod
-                .member
-                .as_ref()
-                .map(|m| format!("{}/{}/{}", m.group, m.replica, m.index)),
+            member: pod.member.as_ref().map(Member::to_range),
             bound: pod.bound.clone().map(String::from),
             pinned: pod.pinned.clone().map(String::from),
             nominated: pod.nominated.clone().map(String::from),
