@@ -194,7 +194,10 @@ function numbers(box, panel, all) {
   const place = element("div", box, undefined, all.length > 6 ? "numbers many" : "numbers");
   for (const series of all) {
     const each = element("div", place), value = Number(series.value[1]);
-    element("strong", each, unit(value)).style.color = graded(panel, value);
+    const text = element("strong", each, unit(value));
+    text.style.color = graded(panel, value);
+    // As in Grafana, a long value has smaller letters.
+    if (all.length === 1) text.style.fontSize = `${Math.min(27, (box.clientWidth - 20) / (0.65 * text.textContent.length))}px`;
     box.style.borderLeft = `5px solid ${graded(panel, value)}`;
     if (all.length > 1) each.append(series.name);
   }

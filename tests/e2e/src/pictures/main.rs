@@ -12,9 +12,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use lockstep_api::scheduling::AutoscalerMode;
+use lockstep_cluster::autoscaler::Autoscaler;
 use lockstep_cluster::nodes::{Nodes, Shape};
 use lockstep_cluster::prometheus::{self, Hold, Prometheus};
-use lockstep_e2e::{fresh, patient};
+use lockstep_e2e::{demanding, patient, started};
 use serde_json::json;
 
 use crate::draw::Artist;
@@ -32,11 +34,13 @@ async fn main() -> Result<()> {
 
     let mut config = patient();
     config["metrics"] = json!({"workloads": {"enabled": true}});
-    let cluster = fresh("pictures", config).await?;
+    let mode = AutoscalerMode::ProvisioningRequest;
+    let cluster = started(&demanding("pictures", mode, config)).await?;
     ensure!(
         cluster.has_nodes("a picture"),
         "a control plane of our own is needed"
     );
+    Autoscaler::serve(&cluster, &["v1"]).await?;
     let managers = [
         cluster.start_manager("a").await?,
         cluster.start_manager("b").await?,
@@ -52,6 +56,7 @@ async fn main() -> Result<()> {
     let shape = Shape {
         nodes: story::NODES,
         racks: 4,
+        supervise: true,
         ..Shape::default()
     };
     let nodes = Nodes::start(&cluster, "node", &shape).await?;

@@ -1,5 +1,5 @@
-//! A small cluster for some minutes: gangs wait, run, fail, restart, are preempted and complete,
-//! and three need help.
+//! A small cluster for some minutes: gangs wait, demand nodes of an autoscaler that has none, run, fail,
+//! restart, are preempted, save on request and complete, and three need help.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -9,7 +9,7 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{is_true, types};
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
-use lockstep_cluster::manifests::{gang, merge};
+use lockstep_cluster::manifests::{gang, group, merge};
 use lockstep_cluster::nodes::Nodes;
 use lockstep_cluster::scenario::{PATIENCE, hostname};
 use lockstep_cluster::{Cluster, eventually};
@@ -23,6 +23,17 @@ pub const NODES: i32 = 8;
 pub const SHOWN: (&str, &str) = ("research", "sweep");
 /// Namespaces of the cluster.
 const TEAMS: [&str; 3] = ["language", "research", "vision"];
+
+/// Spec of a gang that saves on request.
+fn saving(members: i32) -> Value {
+    let mut workers = group("workers", members, 8);
+    workers["template"]["spec"]["containers"][0]["env"] = json!([
+        {"name": "HOLLOW_STEP_MILLIS", "value": "500"},
+        {"name": "HOLLOW_ON_CHECKPOINT", "value": "save"},
+        {"name": "HOLLOW_CHECKPOINT_MILLIS", "value": "2000"},
+    ]);
+    json!({"groups": [workers], "checkpoint": {"onRequest": {"timeoutSeconds": 20}}})
+}
 
 /// The cluster of the story.
 pub struct Story<'a> {
@@ -143,10 +154,13 @@ impl<'a> Story<'a> {
         self.cluster
             .lockstep(&["resume", "later", "-n", "language"])
             .await?;
-        self.create("vision", "clip", "middle", 3, json!({}))
+        self.create("vision", "clip", "middle", 3, saving(3))
             .await?;
         pause(20).await;
         self.running("vision", "clip").await?;
+        self.cluster
+            .lockstep(&["checkpoint", "clip", "-n", "vision"])
+            .await?;
         self.fail("vision", "clip", 1, 1).await?;
         pause(20).await;
         self.end("vision", "clip").await?;
