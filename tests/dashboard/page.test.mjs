@@ -305,6 +305,21 @@ function marked() {
   return found;
 }
 
+test('the whole map of 20,000 nodes fits, and of 5,000 with three pixels for each square', async () => {
+  const page = await view('#/map');
+  const fit = (nodes, width, height) => page.evaluate(async (given) => {
+    const { groupNodes, place } = await import('/assets/layout.js');
+    const names = Array.from({ length: given.nodes }, (_, i) => String(i));
+    const records = Object.fromEntries(names.map((name, i) => [name, { path: [`zone-${Math.floor(i / 128)}`, `rack-${Math.floor(i / 16)}`] }]));
+    const placed = place(groupNodes(names, records), given.nodes, 8, given.width, given.height);
+    return { cell: placed.cell, inside: placed.width <= given.width && placed.height <= given.height };
+  }, { nodes, width, height });
+  assert.deepEqual(await fit(500, 800, 620), { cell: 6, inside: true });
+  assert.deepEqual(await fit(5_000, 1_450, 810), { cell: 3, inside: true });
+  assert.deepEqual(await fit(5_000, 830, 560), { cell: 1.5, inside: true });
+  assert.deepEqual(await fit(20_000, 1_450, 810), { cell: 1, inside: true });
+});
+
 test('arrows lead from victims to their preemptor until the preemption ends', async () => {
   const page = await view('#/map');
   await panel(page, 'preemption');

@@ -127,11 +127,11 @@ function boxes(map) {
 }
 
 function labels(map) {
-  const { context, placed, input } = map;
+  const { context, placed, input, at } = map;
   context.font = '11px system-ui, sans-serif';
   context.textBaseline = 'top';
   for (const group of placed.groups) {
-    const on = group.depth > 0 && screen(map, group.x, group.y, group.w, group.h);
+    const on = group.header * at.zoom >= 11 && screen(map, group.x, group.y, group.w, group.h);
     const room = on ? on[2] - 8 : 0;
     if (room < 14) continue;
     context.fillStyle = group.depth === 1 ? input.palette.ink : input.palette.faint;
@@ -256,7 +256,7 @@ function sprite(map, colour, letter, size) {
 }
 
 function outlines(map) {
-  const { context, input } = map;
+  const { context, at, placed, input } = map;
   for (const { indices, colour, width, dash } of input.outlines) {
     context.beginPath();
     for (const index of indices) {
@@ -264,7 +264,7 @@ function outlines(map) {
       if (on) context.rect(on[0] - 1.5, on[1] - 1.5, on[2] + 2, on[3] + 2);
     }
     context.strokeStyle = colour;
-    context.lineWidth = width;
+    context.lineWidth = Math.min(width, Math.max(1, placed.gap * at.zoom * 0.75));
     context.setLineDash(dash ?? []);
     context.stroke();
     context.setLineDash([]);
