@@ -30,11 +30,6 @@ impl Page {
             _ => return None,
         })
     }
-
-    /// True if the page shows the queue, which the engine computes.
-    pub fn has_queue(self) -> bool {
-        matches!(self, Self::Overview | Self::Queue | Self::Workload)
-    }
 }
 
 /// What one reader looks at.
@@ -43,6 +38,24 @@ pub struct Shown {
     pub page: Page,
     pub workload: Option<ObjectName>,
     pub namespace: Option<String>,
+}
+
+impl Shown {
+    /// Namespace and name, if the page shows one workload.
+    pub fn one_workload(&self) -> Option<&ObjectName> {
+        let workload = self.workload.as_ref();
+        workload.filter(|_| self.page == Page::Workload)
+    }
+
+    /// True if the page shows the queue, which the engine computes.
+    pub fn has_queue(&self) -> bool {
+        matches!(self.page, Page::Overview | Page::Queue) || self.one_workload().is_some()
+    }
+
+    /// True if the page shows what is not part of the view.
+    pub fn has_reads(&self) -> bool {
+        self.has_queue() || self.page == Page::Health
+    }
 }
 
 /// The documents of a page by name.

@@ -52,7 +52,7 @@ impl<T: Clone> Kept<T> {
 }
 
 /// True for a value of this time that is not older. A clock that was set makes it old.
-pub fn is_younger(at: DateTime<Utc>, age: Duration, now: DateTime<Utc>) -> bool {
+fn is_younger(at: DateTime<Utc>, age: Duration, now: DateTime<Utc>) -> bool {
     (now - at).abs().to_std().is_ok_and(|since| since < age)
 }
 

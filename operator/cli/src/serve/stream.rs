@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,12 +8,12 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use chrono::{DateTime, Utc};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::security::{data, refused};
-use super::state::{Dashboard, Query, is_younger};
+use super::state::{Dashboard, Query};
 use crate::dashboard::pages::{Page, Shown, documents};
 use crate::dashboard::reader::{DocumentReader, beat};
 use crate::dashboard::view::PageReads;
@@ -24,7 +25,9 @@ const PUSH: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_millis(3500);
 /// Most open streams.
 const STREAMS: usize = 16;
-/// Shortest time between two reads of pods and events of an open workload.
+/// How long the first documents wait for what only their page shows.
+const FIRST_READS: Duration = Duration::from_secs(1);
+/// Time between reads of what only this page shows.
 const READS: Duration = Duration::from_secs(5);
 const DOCTOR: Duration = Duration::from_mins(1);
 
@@ -33,9 +36,7 @@ struct Reading {
     dashboard: Arc<Dashboard>,
     shown: Shown,
     reader: DocumentReader,
-    reads: PageReads,
-    /// Time of the last reads of pods and events of the workload.
-    read_at: Option<DateTime<Utc>>,
+    reads: watch::Receiver<PageReads>,
     changes: watch::Receiver<u64>,
 }
 
@@ -60,19 +61,21 @@ pub fn open(dashboard: Arc<Dashboard>, query: &Query) -> Response {
         workload: query.workload.clone(),
         namespace: query.namespace.clone(),
     };
+    let (sender, reads) = watch::channel(PageReads::default());
+    let read = stream::once(read(Arc::clone(&dashboard), shown.clone(), sender));
     let reading = Reading {
         changes: dashboard.live.changes(),
         dashboard,
         shown,
         reader: DocumentReader::default(),
-        reads: PageReads::default(),
-        read_at: None,
+        reads,
     };
     // The next event is made only when the last one was taken: nothing queues for a slow reader.
     let events = stream::unfold(reading, |mut reading| async move {
         let event = reading.next().await;
         Some((Ok::<_, Infallible>(event), reading))
     });
+    let events = stream::select(events, read.filter_map(|()| ready(None)));
     data(
         StatusCode::OK,
         "text/event-stream",
@@ -85,15 +88,17 @@ impl Reading {
         let first = self.reader.is_new();
         if !first {
             tokio::time::sleep(PUSH).await;
+        } else if self.shown.has_reads() {
+            // Without them, the first documents have less: the queue has no places.
+            let _ = tokio::time::timeout(FIRST_READS, self.reads.changed()).await;
         }
         let mut quiet = pin!(tokio::time::sleep(QUIET));
         loop {
             self.changes.borrow_and_update();
-            Box::pin(self.read()).await;
             let now = self.dashboard.live.now();
             let all = {
                 let view = self.dashboard.live.view().await;
-                documents(&view, &self.reads, &self.shown, now)
+                documents(&view, &self.reads.borrow_and_update(), &self.shown, now)
             };
             let events = self.reader.events(all);
             if first || !events.is_empty() {
@@ -101,52 +106,61 @@ impl Reading {
             }
             tokio::select! {
                 () = &mut quiet => return beat(self.dashboard.live.now()),
-                changed = self.changes.changed() => if changed.is_err() {
-                    // The view of a file does not change.
-                    quiet.as_mut().await;
-                },
+                _ = self.changes.changed() => {}
+                Ok(()) = self.reads.changed() => {}
             }
             tokio::time::sleep(PUSH).await;
         }
     }
+}
 
-    /// Reads what only this page shows.
-    async fn read(&mut self) {
-        let dashboard = Arc::clone(&self.dashboard);
-        if self.shown.page.has_queue() {
-            self.reads.queue = dashboard.queue_report().await;
+/// Reads what only this page shows, again and again. The stream does not wait for these reads:
+/// with thousands of nodes, a page without a sign of life would be stale before they are complete.
+async fn read(dashboard: Arc<Dashboard>, shown: Shown, reads: watch::Sender<PageReads>) {
+    while shown.has_reads() {
+        if let Some((of, name)) = shown.one_workload() {
+            dashboard.read_workload(of, name, &reads).await;
         }
-        let Some(cluster) = &dashboard.live.cluster else {
-            return;
-        };
-        if self.shown.page == Page::Health {
-            let own = dashboard.live.view().await.namespace.clone();
-            let now = dashboard.live.now();
-            let report = async {
-                let doctor = reports::json(cluster, "doctor", own.as_deref(), None, now).await;
-                Ok::<_, Infallible>(doctor.ok())
-            };
-            let Ok(doctor) = dashboard.doctor.get(DOCTOR, now, report).await;
-            self.reads.doctor = doctor;
+        if shown.has_queue() {
+            let queue = dashboard.queue_report().await;
+            reads.send_modify(|reads| reads.queue = queue);
         }
-        let now = dashboard.live.now();
-        let due = !self.read_at.is_some_and(|at| is_younger(at, READS, now));
-        let named = self.shown.workload.as_ref().filter(|_| due);
-        let Some((namespace, name)) = named.filter(|_| self.shown.page == Page::Workload) else {
-            return;
-        };
+        if shown.page == Page::Health {
+            let doctor = dashboard.doctor_report().await;
+            reads.send_modify(|reads| reads.doctor = doctor);
+        }
+        tokio::time::sleep(READS).await;
+    }
+}
+
+impl Dashboard {
+    /// Reads pods and events of a workload.
+    async fn read_workload(&self, of: &str, name: &str, reads: &watch::Sender<PageReads>) {
         let found = {
-            let view = dashboard.live.view().await;
-            let workload = view.workload(namespace, name);
+            let view = self.live.view().await;
+            let workload = view.workload(of, name);
             workload.map(|w| (w.clone(), view.groups_of(w)))
         };
-        if let Some((workload, groups)) = found {
-            self.read_at = Some(now);
-            self.reads.pods = cluster.pods_of(&workload).await.ok();
-            self.reads.events = cluster
-                .events_of(&workload, &groups)
-                .await
-                .unwrap_or_default();
+        if let (Some(cluster), Some((workload, groups))) = (&self.live.cluster, found) {
+            let pods = cluster.pods_of(&workload).await.ok();
+            let events = cluster.events_of(&workload, &groups).await;
+            reads.send_modify(|reads| {
+                reads.pods = pods;
+                reads.events = events.unwrap_or_default();
+            });
         }
+    }
+
+    /// The report of `doctor`, made at most once in a minute. `None` without one.
+    async fn doctor_report(&self) -> Option<Value> {
+        let cluster = self.live.cluster.as_ref()?;
+        let own = self.live.view().await.namespace.clone();
+        let now = self.live.now();
+        let report = async {
+            let doctor = reports::json(cluster, "doctor", own.as_deref(), None, now).await;
+            Ok::<_, Infallible>(doctor.ok())
+        };
+        let Ok(doctor) = self.doctor.get(DOCTOR, now, report).await;
+        doctor
     }
 }

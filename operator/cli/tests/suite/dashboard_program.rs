@@ -424,6 +424,25 @@ fn a_cut_connection_is_shown_as_stale_and_then_as_live_again() {
 }
 
 #[test]
+fn a_slow_list_of_pods_delays_only_places_in_the_queue() {
+    let server = LiveServer::start(lists(), Rights::All);
+    let dashboard = Dashboard::over(&server, &[]);
+    server.hold("/pods");
+    let mut events = dashboard.stream("view=queue");
+    let rows = |read: &Value| read["queue"]["rows"].as_object().map_or(0, Map::len);
+    let has_share = |read: &Value| read["queue"]["shares"]["ml"]["share"].is_number();
+    events.until(|read| rows(read) > 0);
+    assert!(!has_share(&events.documents), "{:#?}", events.documents);
+    let mut beats = 0;
+    while beats < 2 {
+        beats += usize::from(events.next().0 == "beat");
+    }
+    // The first list has not timed out.
+    assert_eq!(server.release(), 1);
+    events.until(has_share);
+}
+
+#[test]
 fn a_change_arrives_as_a_small_patch() {
     let server = LiveServer::start(lists(), Rights::All);
     let dashboard = Dashboard::over(&server, &[]);

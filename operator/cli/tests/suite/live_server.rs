@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
 
@@ -32,6 +32,9 @@ struct Served {
     /// Path and connection of each open watch.
     watches: Mutex<Vec<(String, TcpStream)>>,
     down: AtomicBool,
+    /// Kind whose lists wait, and how many have come.
+    held: Mutex<Option<(&'static str, usize)>>,
+    released: Condvar,
     version: AtomicU64,
 }
 
@@ -44,6 +47,8 @@ impl LiveServer {
             lists: Mutex::new(lists),
             watches: Mutex::default(),
             down: AtomicBool::new(false),
+            held: Mutex::default(),
+            released: Condvar::new(),
             version: AtomicU64::new(1),
         });
         let served = Arc::clone(&state);
@@ -83,6 +88,18 @@ impl LiveServer {
         }
     }
 
+    /// Lists of this kind wait until `release`.
+    pub fn hold(&self, kind: &'static str) {
+        *self.state.held.lock().unwrap() = Some((kind, 0));
+    }
+
+    /// Ends `hold`. Returns how many lists have come.
+    pub fn release(&self) -> usize {
+        let held = self.state.held.lock().unwrap().take();
+        self.state.released.notify_all();
+        held.map_or(0, |(_, lists)| lists)
+    }
+
     pub fn restore(&self) {
         self.state.down.store(false, Ordering::SeqCst);
     }
@@ -112,6 +129,12 @@ impl Served {
             let _ = stream.read(&mut [0; 1]);
             return;
         }
+        let mut kind = self.held.lock().unwrap();
+        if let Some((_, lists)) = kind.as_mut().filter(|(kind, _)| path.ends_with(kind)) {
+            *lists += 1;
+            kind = self.released.wait_while(kind, |k| k.is_some()).unwrap();
+        }
+        drop(kind);
         let (code, object) = refused.unwrap_or_else(|| self.found(&request, path, query));
         let text = object.to_string();
         let head = format!(
