@@ -191,7 +191,7 @@ function clock(passed) {
 function numbers(box, panel, all) {
   if (!all.length) return element("div", box, "no data", "empty");
   const unit = unitOf(panel);
-  const place = element("div", box, undefined, all.length > 6 ? "numbers many" : "numbers");
+  const place = element("div", box, undefined, all.length > 6 ? "numbers many" : all.length > 1 ? "numbers some" : "numbers");
   for (const series of all) {
     const each = element("div", place), value = Number(series.value[1]);
     const text = element("strong", each, unit(value));
