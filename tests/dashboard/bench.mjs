@@ -14,8 +14,8 @@ const LIMIT_MS = 120_000;
 async function measure() {
   const browser = await launch();
   const result = { nodes, gangs, atFirst: resident().now };
-  result.rows = [];
-  for (let i = 0; i < ROUNDS; i += 1) result.rows.push(await firstOf(browser, address('#/queue'), '[data-table=queue] tbody tr'));
+  result.queue = [];
+  for (let i = 0; i < ROUNDS; i += 1) result.queue.push(await queueOf(browser, address('#/queue')));
   const page = await open(browser, 'about:blank');
   await page.addInitScript(countFrames);
   result.map = await mapOf(page, address('#/map'));
@@ -30,14 +30,18 @@ async function measure() {
   return result;
 }
 
-async function firstOf(browser, address, selector) {
+/** Until the first rows, and until they have shares, which the engine computes. */
+async function queueOf(browser, address) {
   const page = await open(browser, 'about:blank');
   const start = performance.now();
   await page.goto(address);
-  await page.locator(selector).first().waitFor({ timeout: LIMIT_MS });
-  const took = performance.now() - start;
+  const row = page.locator('[data-table=queue] tbody tr');
+  await row.first().waitFor({ timeout: LIMIT_MS });
+  const rows = performance.now() - start;
+  await row.filter({ hasText: '%' }).first().waitFor({ timeout: LIMIT_MS });
+  const shares = performance.now() - start;
   await page.context().close();
-  return took;
+  return { rows, shares };
 }
 
 /** Until the canvas has a coloured square. */
@@ -144,7 +148,9 @@ const kib = (bytes) => `${(bytes / 1024).toFixed(bytes < 102_400 ? 1 : 0)} KiB`;
 const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
 row('', (r) => `${r.nodes.toLocaleString('en')} nodes, ${r.gangs} gangs`);
 row('---', () => '---');
-row('first rows of the queue: first reader, later readers', (r) => `${Math.round(r.rows[0])} ms, ${Math.round(median(r.rows.slice(1)))} ms`);
+const later = (r, part) => `${Math.round(r.queue[0][part])} ms, ${Math.round(median(r.queue.slice(1).map((q) => q[part])))} ms`;
+row('first rows of the queue: first reader, later readers', (r) => later(r, 'rows'));
+row('the same with shares and places of the engine', (r) => later(r, 'shares'));
 row('whole map', (r) => `${Math.round(r.map)} ms`);
 row('document of the map', (r) => kib(r.push.document));
 row('a gang starts on 32 nodes: pushes', (r) => median(r.push.rounds.map(({ bytes }) => bytes.length)));

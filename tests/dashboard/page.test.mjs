@@ -190,6 +190,7 @@ test('a tenant sees own amounts, and the right that lacks with its command', asy
   Object.assign(frame, { namespace: 'vision', namespaces: ['vision'], nodes: null, missing: [{ what: 'nodes', verb: 'list', message: 'Totals need the right to list nodes.', command: 'kubectl create clusterrolebinding ana-lockstep --clusterrole=lockstep-dashboard --user=ana' }] });
   Object.assign(overview, { total: null, bar: [], idle: [], tenant: { held: 64, requested: 40 } });
   queue.onlyNamespace = 'vision';
+  for (const row of Object.values(queue.rows)) delete row.share;
   server.docs.map.nodes = {};
   const page = await view('#/overview');
   const shown = await panel(page, 'accelerators');
@@ -198,6 +199,8 @@ test('a tenant sees own amounts, and the right that lacks with its command', asy
   for (const [key, name] of [['2', 'queue'], ['4', 'map'], ['7', 'rights']]) {
     await page.keyboard.press(key);
     await until(async () => (await panel(page, name)).includes('Totals need the right'), `the sentence on page ${key}`);
+    // An unknown share is not a namespace without a share.
+    assert.doesNotMatch(await panel(page, name), /\bnone\b/);
   }
 });
 

@@ -32,7 +32,7 @@ function list(q, rows, now) {
         { id: 'place', label: '#', num: true, width: '3rem', title: 'Place in the queue', sort: (r) => r.position ?? 1e9, value: (r) => r.position ?? '-' },
         { id: 'workload', label: 'Workload', width: '19%', value: (r) => r.name, cell: (r) => workloadLink(r.name) },
         { id: 'priority', label: 'Priority', num: true, width: '5rem', value: (r) => r.priority },
-        { id: 'share', label: 'Share', num: true, width: '5rem', title: 'Part of the cluster that the namespace has, divided by its weight', value: (r) => r.share ?? -1, cell: (r) => percent(r.share) || 'none' },
+        { id: 'share', label: 'Share', num: true, width: '5rem', title: 'Part of the cluster that the namespace has, divided by its weight', value: (r) => r.share ?? -1, cell: (r) => percent(r.share) || (q.onlyNamespace == null ? 'none' : '') },
         { id: 'needs', label: 'Needs', width: '7.5rem', value: (r) => r.needs, cell: (r) => (r.needs ?? '').replace(/ \S+\/\S+$/, '') },
         { id: 'state', label: 'State', width: '5.8rem', value: (r) => r.state.toLowerCase() },
         { id: 'since', label: 'Queued', num: true, width: '4.8rem', sort: (r) => r.queuedAt, value: (r) => age(r.queuedAt, now) },
