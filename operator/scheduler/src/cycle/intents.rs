@@ -6,7 +6,7 @@
 //! a new leader resumes any intent, and a forged intent evicts no pod. [`Cycle::next_step`] only
 //! reads; [`Cycle::apply_step`] writes the step.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -176,7 +176,7 @@ impl Cycle<'_> {
             self.withdraw(valid.at);
             return;
         }
-        let step = self.next_step(valid, &unbound);
+        let step = self.next_step(valid, &unbound, free);
         self.apply_step(valid, step);
     }
 
@@ -197,8 +197,9 @@ impl Cycle<'_> {
         nodes.all(|node| !held.contains(&node))
     }
 
-    /// The next step of an intent. `unbound`: members without bound pods.
-    fn next_step(&self, valid: &ValidIntent, unbound: &Assignments) -> IntentStep {
+    /// The next step of an intent. `unbound`: members without bound pods. `free`: no victim holds
+    /// capacity on their nodes.
+    fn next_step(&self, valid: &ValidIntent, unbound: &Assignments, free: bool) -> IntentStep {
         let gang = &self.gangs[valid.at];
         let pods = unbound
             .iter()
@@ -211,16 +212,28 @@ impl Cycle<'_> {
                 IntentStep::Waits
             };
         };
+        // If the node is lost, an eviction would be in vain. If it returns, its capacity is free.
+        let awaits_node = gang.awaits_node();
         if valid.victims(Progress::Pending).next().is_some() {
-            // If the node is lost, the eviction would be in vain.
-            if gang.awaits_node() {
+            if awaits_node {
                 return IntentStep::Waits;
             }
             return self.next_eviction(valid, unbound);
         }
+        // A victim of another intent has stayed, or other pods have taken the capacity.
+        let after = || self.free_after_terminations(valid.at, unbound, &self.capacity.evicting);
+        if free && !awaits_node && self.is_stuck(gang) && !fits(&after()) {
+            return IntentStep::DoesNotFit;
+        }
         // While a victim runs, kube-scheduler would preempt for visible pods by itself.
         let early = self.context.settings.keeps_nominations;
         if valid.states.iter().all(|f| f.progress.makes_way(early)) {
+            let certain = self.own_and_evicted(valid);
+            if certain.len() < self.capacity.evicting.len()
+                && !fits(&self.free_after_terminations(valid.at, unbound, &certain))
+            {
+                return self.awaits_evictions(valid);
+            }
             return IntentStep::Requests(nominations(&pods).collect());
         }
         IntentStep::Waits
@@ -229,14 +242,18 @@ impl Cycle<'_> {
     /// The remaining evictions, unless the gang fits without them or with fewer victims.
     fn next_eviction(&self, valid: &ValidIntent, unbound: &Assignments) -> IntentStep {
         let (at, intent) = (valid.at, &valid.intent);
-        let after = self.free_after_terminations(at, unbound);
-        if !fits(&after) {
+        let after = |leaving| self.free_after_terminations(at, unbound, leaving);
+        if !fits(&after(&self.capacity.evicting)) {
             return IntentStep::DoesNotFit;
         }
         if !intent.begun()
             && let Some(moved) = self.in_free_capacity(at)
         {
             return IntentStep::Moves(Box::new(moved));
+        }
+        let after = after(&self.own_and_evicted(valid));
+        if !fits(&after) {
+            return self.awaits_evictions(valid);
         }
         let pending: Vec<&VictimState> = valid.victims(Progress::Pending).collect();
         let spared = can_stay(intent, &pending, after);
@@ -313,6 +330,14 @@ impl Cycle<'_> {
         waits && context.due(valid.since(context), deadline)
     }
 
+    /// True if no pod has been bound for the deadline of an intent. Capacity can be missing for
+    /// seconds.
+    fn is_stuck(&self, gang: &GangState) -> bool {
+        let binding = gang.status.preemption.as_ref().and_then(|p| p.binding);
+        let deadline = self.context.settings.intent_deadline;
+        binding.is_some_and(|binding| self.context.due(binding.since, deadline))
+    }
+
     /// Set if the eviction limit does not permit the first evictions now.
     fn reached_limit(&self, valid: &ValidIntent) -> Option<LimitReached> {
         if valid.intent.begun() {
@@ -343,13 +368,38 @@ impl Cycle<'_> {
         Some((left, moved))
     }
 
+    /// The gang counts on nodes that victims of another intent leave. Until its first eviction, that
+    /// intent may move, and then its victims stay.
+    fn awaits_evictions(&self, valid: &ValidIntent) -> IntentStep {
+        if self.is_overdue(valid) {
+            IntentStep::DoesNotFit
+        } else {
+            IntentStep::Waits
+        }
+    }
+
+    /// Victims of this intent, and victims of other intents whose eviction is recorded.
+    fn own_and_evicted(&self, valid: &ValidIntent) -> BTreeSet<String> {
+        let victims = self.gangs.iter().enumerate().flat_map(|(at, gang)| {
+            let own = at == valid.at;
+            let recorded = gang.input.group.status.preemption.as_ref();
+            let intent = recorded.filter(|_| gang.status.preemption.is_some());
+            let victims = intent.into_iter().flat_map(|intent| &intent.victims);
+            victims.filter(move |v| own || v.eviction_requested_at.is_some())
+        });
+        let uids = victims.map(|v| v.uid.as_str());
+        let present = uids.filter_map(|uid| self.capacity.evicting.get(uid).cloned());
+        present.collect()
+    }
+
     /// Free capacity on the nodes of these members after all terminations, as visible to the gang
     /// here. Unlimited in resources that no member on the node requests: the node may be
-    /// overcommitted there.
+    /// overcommitted there. `evicting`: victims that count as terminating.
     fn free_after_terminations(
         &self,
         at: usize,
         members: &Assignments,
+        evicting: &BTreeSet<String>,
     ) -> BTreeMap<NodeIx, Amounts> {
         let (context, input) = (&self.context, &self.gangs[at].input);
         let free = self.capacity.visible_to(context, self.gangs[at].priority());
@@ -371,7 +421,9 @@ impl Cycle<'_> {
                 after[dim] = free[dim];
             }
         }
-        let leaving = occupancy(context, &self.capacity, &self.gangs).leaving();
+        let mut occupancy = occupancy(context, &self.capacity, &self.gangs);
+        occupancy.evicting = evicting;
+        let leaving = occupancy.leaving();
         if let Some(until) = leaving.until {
             context.wake.at(until);
         }

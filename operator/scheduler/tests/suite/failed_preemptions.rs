@@ -123,14 +123,13 @@ fn lost_race() -> Gangs {
         world.round();
     }
     world.foreign("guest", "n1", 1000, 2);
-    run(&mut world, 120);
     world
 }
 
 #[test]
 fn a_gang_that_has_lost_a_race_for_its_capacity_preempts_again_after_the_backoff() {
     let mut world = lost_race();
-    run(&mut world, 400);
+    run(&mut world, 520);
     assert_eq!((world.preemptions("high"), world.running("high")), (1, 0));
     world.remove(WatchedKind::Pod, &Key::new("ml", "guest"));
     world.foreign("squatter-1", "n1", 0, 2);
@@ -138,6 +137,25 @@ fn a_gang_that_has_lost_a_race_for_its_capacity_preempts_again_after_the_backoff
     run(&mut world, 1200);
     assert_eq!((world.preemptions("high"), world.running("high")), (2, 2));
     assert_eq!(world.status("high").last_preemption, None);
+}
+
+#[test]
+fn a_preemption_without_its_capacity_fails_though_kube_scheduler_refuses_no_pod() {
+    let mut world = lost_race();
+    let wait = |world: &mut Gangs, seconds: usize| {
+        for _ in 0..seconds {
+            world.later(1);
+            world.kubelets();
+            world.control();
+            world.schedule();
+        }
+    };
+    wait(&mut world, 240);
+    assert!(world.intent("high").is_some(), "it can pass");
+    wait(&mut world, 180);
+    assert_eq!(world.intent("high"), None);
+    let last = world.status("high").last_preemption.unwrap();
+    assert!(last.has_failed() && last.failures == 1, "{last:?}");
 }
 
 #[test]
@@ -169,7 +187,8 @@ fn a_refusal_before_the_victims_ended_counts_after_the_back_off_of_kube_schedule
 
 #[test]
 fn the_condition_has_the_time_of_the_next_preemption() {
-    let world = lost_race();
+    let mut world = lost_race();
+    run(&mut world, 120);
     let last = world.status("high").last_preemption.unwrap();
     let next = last.failed_at.unwrap() + chrono::TimeDelta::minutes(10);
     let expected = format!(
