@@ -125,12 +125,13 @@ impl Action {
 
     pub fn rank(&self) -> u8 {
         match self {
-            Self::Create(_) => 0,
-            // Pods do not wait for it.
-            Self::Update {
+            // Pods do not wait for it, and are deleted without it.
+            Self::Create(Object::KueueWorkload(_))
+            | Self::Update {
                 object: Object::KueueWorkload(_),
                 ..
             } => 10,
+            Self::Create(_) => 0,
             Self::Update { .. } => 1,
             Self::Unpublish { .. } => 2,
             Self::MarkDisrupted { .. } => 3,

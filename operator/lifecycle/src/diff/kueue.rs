@@ -28,22 +28,22 @@ pub(super) fn actions(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>,
         return;
     }
     let wants = ledger.ended.is_none() && !facts.spec().suspend;
-    let queue = ledger.kueue.as_ref().filter(|_| wants).map(|k| &k.queue);
-    let desired = queue.and_then(|queue| workload(facts.view, queue));
+    let queue = ledger.kueue.as_ref().filter(|_| wants).map(|k| &*k.queue);
     out.extend(match &kueue.workload {
-        Some(held) => change(facts, ledger, held, desired),
-        None => desired
+        Some(held) => change(facts, ledger, held, queue),
+        None => queue
+            .and_then(|queue| workload(facts.view, queue))
             .filter(|d| (1..=MOST_POD_SETS).contains(&d.spec.pod_sets.len()))
             .map(|desired| Action::Create(Object::KueueWorkload(Box::new(desired)))),
     });
 }
 
-/// The next step for the existing Kueue Workload. `desired`: what it should request, if it is needed.
+/// The next step for the existing Kueue Workload. `queue`: where it should request quota, if at all.
 fn change(
     facts: &Facts<'_>,
     ledger: &Ledger,
     held: &Held<KueueWorkload>,
-    desired: Option<KueueWorkload>,
+    queue: Option<&str>,
 ) -> Option<Action> {
     let (content, status) = (&held.content, &held.content.status);
     // Without quota from Kueue, pods use none of it.
@@ -66,29 +66,37 @@ fn change(
         finalizers.for_each(|all| all.retain(|f| f != FINALIZER));
         return next.update(held).filter(|_| !in_use);
     }
-    let reserved = status.is(kueue_conditions::QUOTA_RESERVED);
-    let quota = ledger.kueue.as_ref();
-    let runs = quota.is_some_and(|k| k.admitted && held.uid == *k.uid);
-    let is_current = desired.as_ref().is_some_and(|desired| {
-        runs || requests_same(content, &desired.spec.queue_name, &desired.spec.pod_sets)
-    });
-    let Some(desired) = desired.filter(|_| is_current || !reserved) else {
-        return (!in_use).then(|| Action::DeleteSurplus {
+    let surplus = || {
+        (!in_use).then(|| Action::DeleteSurplus {
             surplus: Surplus::KueueWorkload,
             name: name(facts.view),
             uid: held.uid.clone(),
-        });
+        })
     };
+    let Some(queue) = queue else {
+        return surplus();
+    };
+    let quota = ledger.kueue.as_ref();
+    if quota.is_some_and(|k| k.admitted && held.uid == *k.uid) {
+        next.run(ledger);
+        return next.update(held);
+    }
+    let Some(desired) = workload(facts.view, queue) else {
+        return surplus();
+    };
+    let reserved = status.is(kueue_conditions::QUOTA_RESERVED);
+    let is_current = requests_same(content, &desired.spec.queue_name, &desired.spec.pod_sets);
+    if reserved && !is_current {
+        return surplus();
+    }
     let same_class = content.spec.priority == desired.spec.priority;
     if !reserved && (!is_current || !same_class) {
         next.workload.spec = KueueWorkloadSpec {
             active: content.spec.active,
             ..desired.spec
         };
-    } else if let Err(Unadmitted::Conflict(why)) = facts.admission(&desired.spec.queue_name) {
+    } else if let Err(Unadmitted::Conflict(why)) = facts.admission(queue) {
         next.set(kueue_conditions::FINISHED, true, "FailedToStart", &why);
-    } else if runs {
-        next.run(ledger);
     } else {
         next.stop(in_use);
     }

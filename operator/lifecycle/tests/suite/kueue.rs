@@ -1,11 +1,13 @@
 //! Quota from Kueue: hold, admission, eviction, return of quota.
 
 use lockstep_api::condition::{find, is_true, types};
+use lockstep_api::TrainingWorkload;
 use lockstep_api::kueue::{
-    FINALIZER, KueueWorkload, POD_SET_LABEL, WORKLOAD_ANNOTATION, kueue_conditions,
+    FINALIZER, KueueWorkload, POD_SET_LABEL, PRIORITY_LABEL, WORKLOAD_ANNOTATION, kueue_conditions,
 };
 use lockstep_api::workload::{CheckpointOccasion, Phase};
 use lockstep_lifecycle::LifecycleSettings;
+use lockstep_sim::api::{Refused, Rule, Verb};
 use lockstep_sim::pods::leaving;
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
@@ -233,6 +235,66 @@ fn a_gang_whose_kueue_workload_is_gone_stops_and_requests_quota_anew() {
     assert!(w.pods().is_empty());
     assert_ne!(quota(&w).metadata.uid, before);
     assert_eq!(w.condition(types::ADMITTED), "!WaitingForQuota");
+}
+
+#[test]
+fn a_gang_whose_kueue_workload_is_gone_stops_although_none_can_be_created() {
+    let mut w = running();
+    let key = w.quota_key();
+    w.serve_kueue(None);
+    w.remove(WatchedKind::KueueWorkload, &key);
+    w.store().admission.rules.push(Rule {
+        kind: WatchedKind::KueueWorkload,
+        verb: Verb::Create,
+        name: None,
+        answer: Refused::new(500, "InternalError", "failed calling webhook"),
+    });
+    w.serve_kueue(Some("v1beta2"));
+    w.rounds(60);
+    assert!(w.pods().is_empty(), "{}", w.story(40));
+}
+
+#[test]
+fn a_gang_that_runs_continues_if_its_flavor_changes() {
+    let mut w = running();
+    let pods = w.uids();
+    w.edit(|spec| {
+        let template = &mut spec.groups[0].template.0;
+        let selector = [(POOL.0.to_owned(), POOL.1.to_owned())].into();
+        template.spec.as_mut().unwrap().node_selector = Some(selector);
+    });
+    w.settle();
+    let key = w.quota_key();
+    w.admit(&key, "a100");
+    w.settle();
+    assert_ne!(w.uids(), pods, "other pods need other quota");
+    let pods = w.uids();
+    w.remove(WatchedKind::ResourceFlavor, &Key::new("", "a100"));
+    w.create_flavor("a100", (POOL.0, "h100"));
+    w.settle();
+    assert_eq!(w.uids(), pods);
+    assert_eq!(said(&w, kueue_conditions::FINISHED), "absent");
+}
+
+#[test]
+fn a_gang_that_runs_keeps_its_quota_without_its_priority_class() {
+    let mut w = running();
+    let before = quota(&w).metadata.uid;
+    let key = w.key().clone();
+    w.cluster.edit(&key, |w: &mut TrainingWorkload| {
+        let labels = w.metadata.labels.get_or_insert_default();
+        labels.insert(PRIORITY_LABEL.into(), "deleted".into());
+    });
+    let node = w.node_of("g", 0);
+    w.lose(&node);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(40));
+    assert_eq!(quota(&w).metadata.uid, before);
+    let quota = w.quota_key();
+    w.evict_quota(&quota, "Preempted");
+    w.settle();
+    // What is left are the pods of the lost node.
+    assert!(w.pods().iter().all(leaving) && w.list::<KueueWorkload>().is_empty());
 }
 
 #[test]
