@@ -4,6 +4,8 @@ import { groupNodes, place } from './layout.js';
 
 /** Below this size of a square the map is one bitmap, which panning only moves. */
 const DETAIL = 9;
+/** Pixels of the largest bitmap: an enlarged map of many nodes has hundreds of millions. */
+const BITMAP = 16_000_000;
 const LETTERS = 12;
 const NONE = 255;
 export const DIM = 64;
@@ -91,7 +93,7 @@ function draw(map) {
   context.clearRect(0, 0, width, height);
   boxes(map);
   const pixels = placed.cell * at.zoom;
-  if (pixels < DETAIL) drawBitmap(map, ratio);
+  if (pixels < DETAIL && placed.width * placed.height * (at.zoom * ratio) ** 2 < BITMAP) drawBitmap(map, ratio);
   else drawNodes(map, pixels);
   labels(map);
   outlines(map);

@@ -284,18 +284,10 @@ function palette(entries) {
   return { css, packed, ink: value('ink'), faint: value('faint'), box: value('box'), inner: value('panel'), accent: value('accent') };
 }
 
-function rgb(hex) {
-  return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-}
-function mix(a, b, part) {
-  return a.map((x, i) => Math.round(x * part + b[i] * (1 - part)));
-}
-function text([r, g, b]) {
-  return `rgb(${r} ${g} ${b})`;
-}
-function pack([r, g, b]) {
-  return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
-}
+const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+const mix = (a, b, part) => a.map((x, i) => Math.round(x * part + b[i] * (1 - part)));
+const text = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
+const pack = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 
 function legend({ entries, arrows }) {
   return h('ul.legend', { 'data-panel': 'legend' }, entries.filter((e) => e.label && (e.amount > 0 || e.letter || e.label.startsWith('one colour'))).map((e) => h('li', { key: `${e.colour} ${e.label}` }, h('span.swatch', { class: e.colour, style: { '--of': `var(--${e.colour})`, '--on': `var(--on-${e.colour}, var(--ink))` }, 'aria-hidden': 'true' }, e.letter ?? ''), h('span', {}, e.label), h('b', {}, amount(e.amount) === '0' || e.label.startsWith('one colour') ? '' : amount(e.amount)))), arrows.length > 0 && h('li', { key: 'arrows' }, h('b.arrow', { 'aria-hidden': 'true' }, '→'), 'from victims to the nodes of their preemptor'), h('li.space'), h('li.faint', {}, 'drag moves, wheel zooms, Shift and drag selects nodes'));

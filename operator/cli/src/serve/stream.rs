@@ -1,5 +1,4 @@
 use std::convert::Infallible;
-use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,9 +7,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::security::{data, refused};
 use super::state::{Dashboard, Query};
@@ -37,6 +37,9 @@ struct Reading {
     shown: Shown,
     reader: DocumentReader,
     reads: watch::Receiver<PageReads>,
+    /// The task that reads, in which other readers may wait for the same read. It does not depend on
+    /// how fast this reader takes events.
+    _tasks: JoinSet<()>,
     changes: watch::Receiver<u64>,
 }
 
@@ -62,20 +65,21 @@ pub fn open(dashboard: Arc<Dashboard>, query: &Query) -> Response {
         namespace: query.namespace.clone(),
     };
     let (sender, reads) = watch::channel(PageReads::default());
-    let read = stream::once(read(Arc::clone(&dashboard), shown.clone(), sender));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(read(Arc::clone(&dashboard), shown.clone(), sender));
     let reading = Reading {
         changes: dashboard.live.changes(),
         dashboard,
         shown,
         reader: DocumentReader::default(),
         reads,
+        _tasks: tasks,
     };
     // The next event is made only when the last one was taken: nothing queues for a slow reader.
     let events = stream::unfold(reading, |mut reading| async move {
         let event = reading.next().await;
         Some((Ok::<_, Infallible>(event), reading))
     });
-    let events = stream::select(events, read.filter_map(|()| ready(None)));
     data(
         StatusCode::OK,
         "text/event-stream",
