@@ -42,11 +42,11 @@ pub(crate) const PROVISIONING_REQUESTS: OptionalApi = OptionalApi {
 impl OptionalApi {
     pub async fn follow(self, index: Arc<Index>, watching: Watching) {
         let (group, kind) = (self.group, self.kind);
-        let mut last = None;
+        let mut discovered = Discovered::default();
         let mut tasks = JoinSet::new();
         loop {
             match self.version(&watching.client).await {
-                Ok(version) if last == Some(version) => {}
+                Ok(version) if !discovered.change(version) => {}
                 Ok(version) => {
                     if let Some(version) = version {
                         info!(version, "the API server serves {kind} of {group}");
@@ -55,7 +55,6 @@ impl OptionalApi {
                     }
                     tasks.shutdown().await;
                     (self.watch)(&index, &watching, version, &mut tasks);
-                    last = Some(version);
                 }
                 Err(error) => warn!(%error, "cannot discover {group}"),
             }
@@ -78,5 +77,54 @@ impl OptionalApi {
             }
         }
         Ok(None)
+    }
+}
+
+/// Versions in which the API server has served the API, one discovery after the other.
+#[derive(Default)]
+struct Discovered {
+    /// False before the first discovery.
+    any: bool,
+    followed: Option<&'static str>,
+    /// True if the last discovery lacked the followed version.
+    lacking: bool,
+}
+
+impl Discovered {
+    /// True if this version is to be followed from now on. A version has gone if two discoveries in
+    /// succession lack it: an API server that starts lists the groups of definitions late.
+    fn change(&mut self, version: Option<&'static str>) -> bool {
+        let gone = version.is_none() && self.followed.is_some();
+        let lacked = std::mem::replace(&mut self.lacking, gone);
+        if self.any && (self.followed == version || gone && !lacked) {
+            return false;
+        }
+        (self.any, self.followed) = (true, version);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Discovered;
+
+    #[test]
+    fn a_version_has_gone_if_two_discoveries_in_succession_lack_it() {
+        let mut discovered = Discovered::default();
+        let [served, absent] = [Some("v1"), None];
+        for (version, change) in [
+            (absent, true),
+            (absent, false),
+            (served, true),
+            (absent, false),
+            (served, false),
+            (absent, false),
+            (absent, true),
+            (absent, false),
+            (Some("v1beta1"), true),
+            (served, true),
+        ] {
+            assert_eq!(discovered.change(version), change);
+        }
     }
 }
