@@ -32,6 +32,8 @@ pub struct ProvisioningView {
     pub gangs: Vec<DemandingGang>,
     /// Pods in the namespace of signal pods, by name.
     pub pods: BTreeMap<String, SignalPod>,
+    /// False: `ProvisioningRequest`s and their pod templates are neither watched nor created.
+    pub serves_requests: bool,
     pub requests: BTreeMap<Key, HeldObject>,
     pub templates: BTreeMap<Key, HeldObject>,
 }

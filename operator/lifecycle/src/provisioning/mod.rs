@@ -31,6 +31,8 @@ pub fn plan(view: &ProvisioningView, settings: &ProvisioningSettings) -> Provisi
         AutoscalerMode::ProvisioningRequest => (&[][..], &gangs[..]),
     };
     signal_pods::plan(view, for_pods, settings, &mut plan);
-    requests::plan(view, for_requests, settings, &mut plan);
+    if view.serves_requests {
+        requests::plan(view, for_requests, settings, &mut plan);
+    }
     plan
 }

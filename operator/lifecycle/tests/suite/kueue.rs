@@ -1,7 +1,7 @@
 //! Quota from Kueue: hold, admission, eviction, return of quota.
 
-use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::TrainingWorkload;
+use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::kueue::{
     FINALIZER, KueueWorkload, POD_SET_LABEL, PRIORITY_LABEL, WORKLOAD_ANNOTATION, kueue_conditions,
 };

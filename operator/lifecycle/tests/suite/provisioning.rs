@@ -87,6 +87,7 @@ fn request_name() -> String {
 fn view(gangs: Vec<DemandingGang>) -> ProvisioningView {
     ProvisioningView {
         gangs,
+        serves_requests: true,
         ..ProvisioningView::default()
     }
 }
@@ -343,6 +344,16 @@ fn a_signal_pod_that_somebody_has_bound_ends_in_its_time_and_is_replaced_later()
     view.pods.remove(&name);
     let again = settle(&mut view, &settings);
     assert_eq!(again, [format!("+ {name}"), format!("! {name}")]);
+}
+
+#[test]
+fn without_the_api_of_requests_no_pod_template_is_created() {
+    let settings = settings(AutoscalerMode::ProvisioningRequest, 10);
+    let mut view = view(vec![gang("a")]);
+    view.serves_requests = false;
+    assert_eq!(step(&mut view, &settings), [""; 0]);
+    view.serves_requests = true;
+    assert!(!step(&mut view, &settings).is_empty());
 }
 
 #[test]

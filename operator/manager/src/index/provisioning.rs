@@ -160,6 +160,7 @@ impl State {
         ProvisioningView {
             gangs: gangs.collect(),
             pods: table.signal_pods.clone(),
+            serves_requests: table.version.is_some(),
             requests: table.requests.iter().map(held).collect(),
             templates: table.templates.clone(),
         }
