@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use lockstep_api::scheduling::PodGroupStatus;
@@ -42,6 +42,7 @@ pub struct Filling<'c> {
 
 impl Filling<'_> {
     pub async fn run(&self) -> Result<()> {
+        self.until_untainted().await?;
         for (class, value) in CLASSES {
             let class = ["create", "priorityclass", class, "--value", value];
             self.cluster.kubectl(&class).await?;
@@ -90,6 +91,23 @@ impl Filling<'_> {
             .buffer_unordered(AT_ONCE)
             .try_collect()
             .await
+    }
+
+    /// Waits until no new node has the taint `not-ready`: gangs would preempt each other for the rest.
+    async fn until_untainted(&self) -> Result<()> {
+        let nodes = Api::<Node>::all(self.client.clone());
+        let mut polls = interval(REPORT);
+        for _ in 0..PATIENCE.as_secs() / REPORT.as_secs() {
+            polls.tick().await;
+            let all = nodes.list(&ListParams::default()).await?;
+            let taints = |node: &&Node| node.spec.iter().any(|s| s.taints.is_some());
+            let tainted = all.iter().filter(taints).count();
+            if tainted == 0 {
+                return Ok(());
+            }
+            println!("{tainted} of {} nodes have taints", self.size.nodes);
+        }
+        anyhow::bail!("nodes have taints after {PATIENCE:?}")
     }
 
     /// Waits until this number of workloads run, and reports how many do.
