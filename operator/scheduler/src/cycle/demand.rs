@@ -92,6 +92,12 @@ impl Cycle<'_> {
         match &gang.pending {
             _ if self.queue.unsearched.contains(&at) => Want::Unknown,
             Some(Pending::Reserved { .. } | Pending::Undecided { .. }) => Want::Unknown,
+            // The dry run of its pods soon shows whether nodes help. A new leader has none.
+            Some(Pending::NoPreemption { why, .. })
+                if matches!(**why, NoPreemption::NotAdmitted(_)) =>
+            {
+                Want::Unknown
+            }
             Some(Pending::Held(Hold::Misfit(_))) => Want::Nodes,
             Some(pending) if lacks_nodes(gang, pending) => match gang.status.reservation {
                 Some(_) => Want::Nodes,

@@ -127,6 +127,21 @@ fn a_gang_with_a_reservation_requests_nodes() {
 }
 
 #[test]
+fn a_demand_stays_until_a_new_leader_knows_the_dry_run_of_the_pods() {
+    let mut world = busy(&["n1"]);
+    later(&mut world, "gang", whole_nodes(1), &json!({}));
+    let before = demand(&world, "gang");
+    assert!(before.is_some());
+    world.crash();
+    world.schedule();
+    let message = world.condition("gang").message;
+    assert!(message.contains("no dry run yet"), "{message}");
+    assert_eq!(demand(&world, "gang"), before);
+    world.settle();
+    assert_eq!(demand(&world, "gang"), before);
+}
+
+#[test]
 fn a_gang_without_a_reservation_requests_no_nodes_unless_it_is_a_misfit() {
     let mut world = busy(&["n1"]);
     world.scheduler_settings().rules.reservations_per_priority = 0;
