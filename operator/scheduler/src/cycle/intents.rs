@@ -242,8 +242,9 @@ impl Cycle<'_> {
     /// The remaining evictions, unless the gang fits without them or with fewer victims.
     fn next_eviction(&self, valid: &ValidIntent, unbound: &Assignments) -> IntentStep {
         let (at, intent) = (valid.at, &valid.intent);
-        let after = |leaving| self.free_after_terminations(at, unbound, leaving);
-        if !fits(&after(&self.capacity.evicting)) {
+        let evicting = &self.capacity.evicting;
+        let mut after = self.free_after_terminations(at, unbound, evicting);
+        if !fits(&after) {
             return IntentStep::DoesNotFit;
         }
         if !intent.begun()
@@ -251,7 +252,10 @@ impl Cycle<'_> {
         {
             return IntentStep::Moves(Box::new(moved));
         }
-        let after = after(&self.own_and_evicted(valid));
+        let certain = self.own_and_evicted(valid);
+        if certain.len() < evicting.len() {
+            after = self.free_after_terminations(at, unbound, &certain);
+        }
         if !fits(&after) {
             return self.awaits_evictions(valid);
         }
