@@ -15,6 +15,7 @@ mod foreign;
 mod forged;
 mod holding;
 mod inputs;
+mod intents;
 mod invariants;
 mod keeping;
 mod moves;
